@@ -8,13 +8,17 @@
 #include <string_view>
 
 #include "base/checked.h"
-#include "codecs/kernels/blocks.h"
 #include "codecs/part_checks.h"
 #include "codecs/two_passes.h"
 
 namespace deltawire {
 
 inline constexpr std::uint64_t kBlockChunkElements = 65536;
+
+// The blocks of so many elements, the last of which may be shorter.
+inline std::uint64_t blocks_of(std::uint64_t count, std::uint32_t block) noexcept {
+  return count / block + (count % block != 0 ? 1 : 0);
+}
 
 // What precedes a chunk's codes: for each block a scale or a step.
 struct BlockHead {
@@ -23,16 +27,17 @@ struct BlockHead {
 };
 
 // `Shape` says how values are coded: the elements of a `block`, and the `bits` of a code, 8, or 4: that of an
-// even element is the lower half of its byte.
+// even element is the lower half of its byte. It codes chunks, the scales of all blocks and then all codes:
+//
+//   void encode(const Addends& x, std::byte* chunk) const       left, where that is wanted, = what it leaves
+//   void decode(const std::byte* chunk, std::uint64_t count, Store store) const    calls store(i, value)
 template <class Shape>
 class BlockCodec : public Codec {
  protected:
-  BlockCodec(const CodecInfo& info, const Shape& shape, const BlockKernels<Shape>& kernels,
-             const BlockHead& head) noexcept
-      : Codec(info), shape_(shape), kernels_(kernels), head_(head) {}
+  BlockCodec(const CodecInfo& info, const Shape& shape, const BlockHead& head) noexcept
+      : Codec(info), shape_(shape), head_(head) {}
 
   const Shape& shape() const noexcept { return shape_; }
-  const BlockKernels<Shape>& kernels() const noexcept { return kernels_; }
 
  private:
   // Finds what no encoder writes, padding aside. REQUIRES: bytes_of(count) bytes.
@@ -53,6 +58,16 @@ class BlockCodec : public Codec {
     return {};
   }
 
+  void decode_chunk(const std::byte* chunk, std::uint32_t count, const PartTarget& out,
+                    float* slot) const noexcept {
+    const float scale = out.scale;
+    if (out.accumulate) {
+      shape_.decode(chunk, count, [&](std::uint64_t i, float value) { slot[i] += scale * value; });
+    } else {
+      shape_.decode(chunk, count, [&](std::uint64_t i, float value) { slot[i] = scale * value; });
+    }
+  }
+
   std::uint64_t code_bytes(std::uint64_t count) const noexcept {
     return count / 8 * shape_.bits + ceil_div(count % 8 * shape_.bits, 8);  // no more than `count`
   }
@@ -70,20 +85,19 @@ class BlockCodec : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const final {
     assert(bytes_of(part.count) <= out.payload.size());
     const auto [first, second] = two_passes(part);
-    if (kernels_.sum_up(first) >= kInfinityBits) return not_finite();
+    if (add_up(first) >= kInfinityBits) return not_finite();
     for (std::uint64_t at = 0; at < part.count; at += kBlockChunkElements) {
       const Addends chunk = some_of(second, at, std::min(part.count - at, kBlockChunkElements));
-      kernels_.encode(chunk, shape_, out.payload.data() + at / kBlockChunkElements * chunk_bytes());
+      shape_.encode(chunk, out.payload.data() + at / kBlockChunkElements * chunk_bytes());
     }
     return write_fixed_ends(bytes_of(part.count), chunk_bytes(), 1, out.chunk_ends);
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const final {
     if (auto ok = check_part(in, out.count); !ok) return ok;
-    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const std::uint32_t count = elements_of_chunk(out.count, i, kBlockChunkElements);
-      kernel(chunk_of(in, i).at, count, shape_, out.scale, out.slot + i * kBlockChunkElements);
+      decode_chunk(chunk_of(in, i).at, elements_of_chunk(out.count, i, kBlockChunkElements), out,
+                   out.slot + i * kBlockChunkElements);
     }
     return {};
   }
@@ -97,7 +111,6 @@ class BlockCodec : public Codec {
   }
 
   Shape shape_;
-  const BlockKernels<Shape>& kernels_;
   BlockHead head_;
 };
 

@@ -10,7 +10,6 @@
 
 #include "base/checked.h"
 #include "codecs/planes/plane_codec.h"
-#include "codecs/planes/planes_ops.h"
 #include "codecs/registration.h"
 
 namespace deltawire::planes {
@@ -27,8 +26,8 @@ constexpr CodecInfo info_of(const CodecInfo& own) noexcept {
 }
 
 template <const Compressor& kCompressor>
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
-  return make_plane_codec(kCompressor, spec, target);
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
+  return make_plane_codec(kCompressor, spec);
 }
 
 }  // namespace
@@ -115,8 +114,7 @@ constexpr planes::Compressor kCompressor = {
 
 }  // namespace
 
-extern constinit const Registration kRegistration = {&kCompressor.info, planes::make<kCompressor>,
-                                                     own_kernels<planes::kernels_for>};
+extern constinit const Registration kRegistration = {&kCompressor.info, planes::make<kCompressor>};
 
 }  // namespace deltawire::zstd
 
@@ -207,7 +205,6 @@ constexpr planes::Compressor kCompressor = {
 
 }  // namespace
 
-extern constinit const Registration kRegistration = {&kCompressor.info, planes::make<kCompressor>,
-                                                     own_kernels<planes::kernels_for>};
+extern constinit const Registration kRegistration = {&kCompressor.info, planes::make<kCompressor>};
 
 }  // namespace deltawire::zlib

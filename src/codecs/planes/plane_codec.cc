@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/bit_functions.h"
 #include "base/checked.h"
-#include "codecs/kernel_table.h"
+#include "codecs/kernels/addends.h"
 #include "codecs/part_checks.h"
-#include "codecs/planes/planes_ops.h"
 
 namespace deltawire::planes {
 
@@ -24,15 +24,68 @@ std::uint64_t raw_room(std::uint64_t count) noexcept {
   return ceil_div(std::min(count, kChunkElements) * sizeof(float), kScratchAlignment) * kScratchAlignment;
 }
 
+constexpr unsigned kPlanes = 4;
+
+// Where byte `plane` of value i lies, from the lowest on: with `planes`, bytes of equal significance lie
+// together, where equal bytes are near each other.
+std::uint64_t place_of(std::uint64_t i, unsigned plane, std::uint64_t count, bool planes) noexcept {
+  return planes ? plane * count + i : kPlanes * i + plane;
+}
+
+std::uint32_t joined_bits(const std::byte* bytes, std::uint64_t i, std::uint64_t count,
+                          bool planes) noexcept {
+  std::uint32_t bits = 0;
+  for (unsigned p = 0; p < kPlanes; ++p) {
+    bits |= static_cast<std::uint32_t>(bytes[place_of(i, p, count, planes)]) << 8 * p;
+  }
+  return bits;
+}
+
+// bytes = those of in + residual, or of in bit for bit where there is no residual; left = 0 where that is
+// wanted.
+void split(const Addends& x, bool planes, std::byte* bytes) {
+  for (std::uint64_t i = 0; i < x.count; ++i) {
+    std::uint32_t bits = 0;
+    if (x.residual != nullptr) {
+      bits = bit_cast<std::uint32_t>(sum_at(x, i));
+    } else {
+      // As an integer: a float on its way through a register may lose a NaN's bits.
+      std::memcpy(&bits, x.in + i, sizeof bits);
+    }
+    for (unsigned p = 0; p < kPlanes; ++p) {
+      bytes[place_of(i, p, x.count, planes)] = static_cast<std::byte>(bits >> 8 * p & 0xFF);
+    }
+    if (x.left != nullptr) x.left[i] = 0.0F;
+  }
+}
+
+// slot = scale * value; with scale 1 the value's bits as they are.
+void join_overwrite(const std::byte* bytes, std::uint64_t count, bool planes, float scale, float* slot) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = joined_bits(bytes, i, count, planes);
+    if (scale == 1.0F) {
+      std::memcpy(slot + i, &bits, sizeof bits);
+    } else {
+      slot[i] = scale * bit_cast<float>(bits);
+    }
+  }
+}
+
+// slot = slot + scale * value, two roundings.
+void join_accumulate(const std::byte* bytes, std::uint64_t count, bool planes, float scale, float* slot) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    slot[i] += scale * bit_cast<float>(joined_bits(bytes, i, count, planes));
+  }
+}
+
 class PlaneCodec final : public Codec {
  public:
-  PlaneCodec(const Compressor& compressor, int level, bool planes, const Kernels& kernels) noexcept
+  PlaneCodec(const Compressor& compressor, int level, bool planes) noexcept
       : Codec(compressor.info),
         compressor_(compressor),
         level_(level),
         planes_(planes),
-        compress_scratch_(compressor.compress_scratch(level)),
-        kernels_(kernels) {}
+        compress_scratch_(compressor.compress_scratch(level)) {}
 
   std::string spec() const override {
     return std::string(info().name) + ":level=" + std::to_string(level_) +
@@ -57,7 +110,6 @@ class PlaneCodec final : public Codec {
   int level_;
   bool planes_;
   std::uint64_t compress_scratch_;
-  const Kernels& kernels_;
 };
 
 Sizes PlaneCodec::do_sizes(const TensorView& part) const noexcept {
@@ -90,7 +142,7 @@ Result<EncodedPart> PlaneCodec::do_encode(const PartSource& part, const PartBuff
 std::uint64_t PlaneCodec::encode_chunk(const Addends& x, MutBytes out, MutBytes scratch) const noexcept {
   assert(scratch.size() >= raw_room(x.count) + compress_scratch_ && out.size() > x.count * sizeof(float));
   const MutBytes raw = scratch.first(x.count * sizeof(float));
-  kernels_.split(x, planes_, raw.data());
+  split(x, planes_, raw.data());
   const std::uint64_t bytes = compressor_.compress(level_, raw, out.subspan(1, raw.size() - 1),
                                                    scratch.subspan(raw_room(x.count), compress_scratch_));
   out[0] = bytes > 0 ? kCompressed : kStored;
@@ -114,7 +166,7 @@ Fault PlaneCodec::bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scrat
 }
 
 Status PlaneCodec::do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const {
-  const auto join = out.accumulate ? kernels_.join_accumulate : kernels_.join_overwrite;
+  const auto join = out.accumulate ? join_accumulate : join_overwrite;
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     const std::uint32_t count = elements_of_chunk(out.count, i, kChunkElements);
     const std::byte* bytes = nullptr;
@@ -165,17 +217,13 @@ Status PlaneCodec::error_of(Fault fault, std::size_t chunk) const {
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
-
-Result<std::unique_ptr<const Codec>> make_plane_codec(const Compressor& compressor, const ParsedSpec& spec,
-                                                      TargetId target) {
+Result<std::unique_ptr<const Codec>> make_plane_codec(const Compressor& compressor, const ParsedSpec& spec) {
   const auto level = choice_parameter(spec, "level", compressor.levels,
                                       static_cast<std::size_t>(compressor.default_level - 1));
   if (!level) return forward_error(level);
   const auto planes = choice_parameter(spec, "planes", kPlaneSwitch, 0);
   if (!planes) return forward_error(planes);
-  return std::make_unique<const PlaneCodec>(compressor, static_cast<int>(*level) + 1, *planes == 0,
-                                            kernels_for(target));
+  return std::make_unique<const PlaneCodec>(compressor, static_cast<int>(*level) + 1, *planes == 0);
 }
 
 }  // namespace deltawire::planes

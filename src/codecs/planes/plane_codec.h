@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "codecs/spec_string.h"
-#include "codecs/target_id.h"
 #include "deltawire/codec.h"
 
 namespace deltawire::planes {
@@ -47,9 +46,8 @@ struct Compressor {
 inline constexpr ParameterInfo kPlanesParameter = {"planes", "on or off", "on",
                                                    "on: bytes of equal significance lie together"};
 
-// A chunk is a byte that names its mode, and behind it the bytes of its values (planes_ops.h) as they are,
+// A chunk is a byte that names its mode, and behind it the bytes of its values as they are,
 // or compressed where that is shorter. Reads `level` and `planes`. Errors: kInvalidArgument.
-Result<std::unique_ptr<const Codec>> make_plane_codec(const Compressor& compressor, const ParsedSpec& spec,
-                                                      TargetId target);
+Result<std::unique_ptr<const Codec>> make_plane_codec(const Compressor& compressor, const ParsedSpec& spec);
 
 }  // namespace deltawire::planes

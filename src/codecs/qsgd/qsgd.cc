@@ -6,16 +6,65 @@
 #include <cmath>
 #include <limits>
 
+#include "base/bit_functions.h"
+#include "base/bits.h"
 #include "base/checked.h"
-#include "base/float_environment.h"
+#include "base/little_endian.h"
+#include "codecs/kernels/draws.h"
+#include "codecs/kernels/elias.h"
+#include "codecs/kernels/spread.h"
 #include "codecs/part_checks.h"
-#include "codecs/qsgd/qsgd_ops.h"
 #include "codecs/registration.h"
 #include "codecs/two_passes.h"
 
 namespace deltawire::qsgd {
 
 namespace {
+
+constexpr std::uint64_t kChunkElements = 65536;
+constexpr std::uint32_t kNormBytes = 4;
+
+enum class Coding : std::uint8_t { kGamma, kOmega };
+
+// How a chunk is cut and coded.
+struct Plan {
+  std::uint32_t levels = 0;  // s, 1 to 65,535
+  std::uint32_t bucket = 0;  // elements that share a norm; divides kChunkElements
+  Coding coding = Coding::kGamma;
+};
+
+std::uint64_t buckets_of(std::uint64_t count, const Plan& plan) noexcept {
+  return count / plan.bucket + (count % plan.bucket != 0 ? 1 : 0);
+}
+
+EliasBits code_of(std::uint32_t number, const Plan& plan) noexcept {
+  return plan.coding == Coding::kGamma ? gamma_bits_of(number) : omega_bits_of(number);
+}
+
+// What a decoder found wrong with a chunk.
+enum class Fault : std::uint8_t {
+  kNone,
+  kTruncated,  // the bytes end before the chunk does
+  kNorm,       // a norm that is negative or not finite
+  kPosition,   // a gap past the end of its bucket
+  kLevel,      // a level above s
+  kPadding,    // set bits or whole bytes after the last code
+};
+
+// A decoded chunk: what is wrong with it, or what its bits are for.
+struct Decoded {
+  Fault fault = Fault::kNone;
+  std::uint64_t gap_bits = 0;
+  std::uint64_t signs = 0;
+  std::uint64_t level_bits = 0;
+};
+
+struct DecodeTarget {
+  float* slot = nullptr;  // null: read only
+  std::uint32_t count = 0;
+  float scale = 1;
+  bool accumulate = false;  // slot += instead of slot =; a level of 0 leaves it as it is
+};
 
 constexpr std::string_view kNorms[] = {"l2", "max"};
 constexpr std::string_view kCodings[] = {"gamma", "omega"};
@@ -55,10 +104,132 @@ std::string_view text_of(Fault fault) noexcept {
   }
 }
 
+// What a level stands for: at most the norm, so never Inf.
+float magnitude_of(std::uint32_t level, float norm, const Plan& plan) noexcept {
+  return static_cast<float>(static_cast<double>(norm) * level / plan.levels);
+}
+
+// |x| / norm * s, rounded down or up by the draw. The product is exact, the quotient at most s.
+std::uint32_t level_of(float x, float norm, const Plan& plan, double u) noexcept {
+  const auto magnitude = static_cast<double>(bit_cast<float>(magnitude_bits(x)));
+  const double exact = magnitude * plan.levels / static_cast<double>(norm);
+  const auto low = static_cast<std::uint32_t>(exact);
+  return low + (u < exact - low ? 1U : 0U);
+}
+
+void put(BitWriter& writer, const EliasBits& code) noexcept {
+  writer.put(code.value, code.bits);
+}
+
+// A bucket with a norm: the gap to each level above 0, its sign, the level; at last the gap to the end.
+void encode_bucket(const Addends& x, const Draws& draws, const Plan& plan, float norm,
+                   BitWriter& writer) noexcept {
+  std::uint32_t next = 0;  // the position after the last one
+  for (std::uint32_t i = 0; i < x.count; ++i) {
+    const float sum = sum_at(x, i);
+    const std::uint32_t level = level_of(sum, norm, plan, uniform_at(draws, i));
+    const float magnitude = magnitude_of(level, norm, plan);
+    if (x.left != nullptr) x.left[i] = sum - (sum < 0 ? -magnitude : magnitude);
+    if (level == 0) continue;
+    put(writer, code_of(i + 1 - next, plan));
+    writer.put(sum < 0 ? 1 : 0, 1);
+    put(writer, code_of(level, plan));
+    next = i + 1;
+  }
+  const auto count = static_cast<std::uint32_t>(x.count);
+  if (next < count) put(writer, code_of(count + 1 - next, plan));
+}
+
+// Without a norm all are 0, and what is left of them is nothing.
+void leave_zeros(const Addends& x) noexcept {
+  for (std::uint64_t i = 0; i < x.count && x.left != nullptr; ++i) x.left[i] = sum_at(x, i);
+}
+
+// Writes the norms, one for each bucket, and the codes of x, whose levels are drawn; left, where that is
+// wanted, = what they leave. Returns the bytes written. REQUIRES: no |x| is above its bucket's norm; `out`
+// has `room` bytes, enough for all.
+std::uint64_t encode_chunk(const Addends& x, const Draws& draws, const Plan& plan, const float* norms,
+                           std::byte* out, std::uint64_t room) {
+  const std::uint64_t head = buckets_of(x.count, plan) * kNormBytes;
+  BitWriter writer(out + head, room - head);
+  for (std::uint64_t at = 0, i = 0; at < x.count; at += plan.bucket, ++i) {
+    const std::uint64_t rest = x.count - at;
+    const Addends bucket = some_of(x, at, rest < plan.bucket ? rest : plan.bucket);
+    store_le(out + i * kNormBytes, bit_cast<std::uint32_t>(norms[i]));
+    if (norms[i] == 0) {
+      leave_zeros(bucket);
+    } else {
+      encode_bucket(bucket, {draws.random, draws.first + at}, plan, norms[i], writer);
+    }
+  }
+  return head + writer.finish();
+}
+
+std::uint32_t read_number(BitReader& reader, const Plan& plan) noexcept {
+  return plan.coding == Coding::kGamma ? read_gamma(reader) : read_omega(reader);
+}
+
+void put_value(const DecodeTarget& target, std::uint32_t i, float value) noexcept {
+  if (target.slot == nullptr) return;
+  float& slot = target.slot[i];
+  slot = target.accumulate ? slot + target.scale * value : target.scale * value;
+}
+
+Fault decode_bucket(BitReader& reader, const Plan& plan, float norm, const DecodeTarget& target,
+                    Decoded& decoded) noexcept {
+  for (std::uint32_t next = 0; next < target.count;) {
+    const std::uint32_t gap = read_number(reader, plan);
+    if (reader.exhausted()) return Fault::kTruncated;
+    if (gap == 0 || gap > target.count + 1 - next) return Fault::kPosition;
+    decoded.gap_bits += code_of(gap, plan).bits;
+    next += gap;
+    if (next > target.count) break;
+    const bool negative = reader.get(1) != 0;
+    const std::uint32_t level = read_number(reader, plan);
+    if (reader.exhausted()) return Fault::kTruncated;
+    if (level == 0 || level > plan.levels) return Fault::kLevel;
+    decoded.signs += 1;
+    decoded.level_bits += code_of(level, plan).bits;
+    const float magnitude = magnitude_of(level, norm, plan);
+    put_value(target, next - 1, negative ? -magnitude : magnitude);
+  }
+  return Fault::kNone;
+}
+
+Fault check_norms(const std::byte* norms, std::uint64_t buckets) noexcept {
+  for (std::uint64_t i = 0; i < buckets; ++i) {
+    if (load_le<std::uint32_t>(norms + i * kNormBytes) >= kInfinityBits) return Fault::kNorm;
+  }
+  return Fault::kNone;
+}
+
+// Decodes a chunk of any bytes. Reads inside `chunk` alone, writes inside the slot's `count` values alone; on
+// a fault the slot's content is unspecified.
+Decoded decode_chunk(const ChunkBytes& chunk, const Plan& plan, const DecodeTarget& target) {
+  Decoded decoded{};
+  const std::uint64_t head = buckets_of(target.count, plan) * kNormBytes;
+  decoded.fault = chunk.bytes < head ? Fault::kTruncated : check_norms(chunk.at, head / kNormBytes);
+  if (decoded.fault != Fault::kNone) return decoded;
+  for (std::uint32_t i = 0; i < target.count && target.slot != nullptr && !target.accumulate; ++i) {
+    target.slot[i] = 0;
+  }
+  BitReader reader(chunk.at + head, chunk.bytes - head);
+  for (std::uint32_t at = 0; at < target.count; at += plan.bucket) {
+    const auto norm = bit_cast<float>(load_le<std::uint32_t>(chunk.at + at / plan.bucket * kNormBytes));
+    if (norm == 0) continue;
+    DecodeTarget bucket = target;
+    bucket.slot = target.slot != nullptr ? target.slot + at : nullptr;
+    bucket.count = target.count - at < plan.bucket ? target.count - at : plan.bucket;
+    decoded.fault = decode_bucket(reader, plan, norm, bucket, decoded);
+    if (decoded.fault != Fault::kNone) return decoded;
+  }
+  decoded.fault = reader.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  return decoded;
+}
+
 class Qsgd final : public Codec {
  public:
-  Qsgd(const Plan& plan, bool largest, const Kernels& kernels) noexcept
-      : Codec(kInfo), plan_(plan), largest_(largest), kernels_(kernels) {}
+  Qsgd(const Plan& plan, bool largest) noexcept : Codec(kInfo), plan_(plan), largest_(largest) {}
 
   std::string spec() const override {
     return "qsgd:levels=" + std::to_string(plan_.levels) + ",norm=" + std::string(kNorms[largest_ ? 1 : 0]) +
@@ -102,8 +273,8 @@ class Qsgd final : public Codec {
     for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
       const std::uint64_t count = std::min(part.count - at, kChunkElements);
       const auto room = out.payload.subspan(encoded.payload_bytes, bound_of(count));
-      encoded.payload_bytes += kernels_.encode(some_of(second, at, count), {random, at}, plan_,
-                                               norms + at / plan_.bucket, room.data(), room.size());
+      encoded.payload_bytes += encode_chunk(some_of(second, at, count), {random, at}, plan_,
+                                            norms + at / plan_.bucket, room.data(), room.size());
       out.chunk_ends[encoded.chunks++] = static_cast<std::uint32_t>(encoded.payload_bytes);
     }
     return encoded;
@@ -113,7 +284,7 @@ class Qsgd final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const DecodeTarget target{out.slot + i * kChunkElements,
                                 elements_of_chunk(out.count, i, kChunkElements), out.scale, out.accumulate};
-      const Fault fault = kernels_.decode(chunk_of(in, i), plan_, target).fault;
+      const Fault fault = decode_chunk(chunk_of(in, i), plan_, target).fault;
       if (auto ok = fault_status("qsgd", i, fault, text_of(fault)); !ok) return ok;
     }
     return {};
@@ -124,7 +295,7 @@ class Qsgd final : public Codec {
     Decoded all;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const std::uint32_t elements = elements_of_chunk(count, i, kChunkElements);
-      const Decoded one = kernels_.decode(chunk_of(in, i), plan_, {nullptr, elements});
+      const Decoded one = decode_chunk(chunk_of(in, i), plan_, {nullptr, elements});
       if (auto ok = fault_status("qsgd", i, one.fault, text_of(one.fault)); !ok) return ok;
       norms += buckets_of(elements, plan_) * kNormBytes * 8;
       all.gap_bits += one.gap_bits;
@@ -145,7 +316,7 @@ class Qsgd final : public Codec {
     bool in_range = true;
     for (std::uint64_t at = 0, i = 0; at < x.count; at += plan_.bucket, ++i) {
       const std::uint64_t count = std::min<std::uint64_t>(x.count - at, plan_.bucket);
-      const Spread spread = kernels_.sum_up(some_of(x, at, count));
+      const Spread spread = spread_of(some_of(x, at, count));
       if (spread.largest >= kInfinityBits) return not_finite();
       const double root = std::sqrt(spread.squares);
       const bool fits = root <= static_cast<double>(std::numeric_limits<float>::max());
@@ -159,7 +330,6 @@ class Qsgd final : public Codec {
 
   Plan plan_;
   bool largest_;
-  const Kernels& kernels_;
 };
 
 Result<std::uint32_t> levels_parameter(const ParsedSpec& spec) {
@@ -170,7 +340,7 @@ Result<std::uint32_t> levels_parameter(const ParsedSpec& spec) {
               "qsgd: levels=" + canonical_number(*levels) + " is not a whole number: give one");
 }
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
   const auto levels = levels_parameter(spec);
   if (!levels) return forward_error(levels);
   const auto norm = choice_parameter(spec, "norm", kNorms, 0);
@@ -180,13 +350,11 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   const auto coding = choice_parameter(spec, "coding", kCodings, 0);
   if (!coding) return forward_error(coding);
   const Plan plan{*levels, kLeastBucket << *bucket, *coding == 1 ? Coding::kOmega : Coding::kGamma};
-  return std::make_unique<const Qsgd>(plan, *norm == 1, kernels_for(target));
+  return std::make_unique<const Qsgd>(plan, *norm == 1);
 }
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
-
-extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<kernels_for>};
+extern constinit const Registration kRegistration = {&kInfo, make};
 
 }  // namespace deltawire::qsgd

@@ -1,5 +1,5 @@
 # The instruction sets that kernels are written for, in the order of TargetId, each with its files' suffix and flags:
-# `targets`, suffix_TARGET and flags_TARGET. src/codecs/dispatch.cc asks the CPU for the same features. unsanitized_TARGET: what
+# `targets`, suffix_TARGET and flags_TARGET. src/codecs/registry.cc asks the CPU for the same features. unsanitized_TARGET: what
 # deltawire_layer is told of a target that this machine can't run.
 set(targets reference)
 set(suffix_reference ref)

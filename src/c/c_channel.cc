@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "c_tensor.h"
 #include "call.h"
 #include "deltawire/channel.h"
 #include "deltawire/deltawire.h"

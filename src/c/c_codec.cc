@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "c_tensor.h"
 #include "call.h"
 #include "deltawire/codec.h"
 #include "deltawire/deltawire.h"

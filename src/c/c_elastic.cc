@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "c_session.h"
-#include "c_tensor.h"
 #include "call.h"
 #include "deltawire/deltawire.h"
 #include "deltawire/elastic.h"

@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 
-#include "c_tensor.h"
 #include "call.h"
 #include "deltawire/connect.h"
 #include "deltawire/deltawire.h"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "deltawire/deltawire.h"
 #include "deltawire/result.h"
+#include "deltawire/tensor.h"
 
 // Bytes that a call returns.
 struct deltawire_bytes {
@@ -49,5 +51,20 @@ Status check_abi_version(std::uint32_t version, std::string_view whose);
 
 // An option that is 0 or 1. kInvalidArgument otherwise.
 Result<bool> flag(std::int32_t value, std::string_view name);
+
+// Checks tensors of the C interface, and converts them to the library's types.
+
+// Views the caller's memory. Errors: kInvalidArgument, kUnsupportedDType, kLimit; they name the field and its
+// valid values.
+Result<TensorSlot> slot_of(const deltawire_tensor* tensor);
+
+// The same for `count` tensors with names. An error's message names the tensor.
+Result<std::vector<Named>> named_tensors(const deltawire_tensor* tensors, std::uint32_t count);
+
+// kInvalidArgument for an undefined number.
+Result<bool> accumulates(std::int32_t into);
+
+// Bytes; NULL is allowed if there are none.
+Result<Bytes> bytes_at(const void* data, std::uint64_t count, std::string_view argument);
 
 }  // namespace deltawire::c

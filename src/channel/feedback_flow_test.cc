@@ -1,6 +1,4 @@
 // The sums that say how much of what was due a step has sent.
-#include "channel/feedback_flow.h"
-
 #include <bit>
 #include <string>
 #include <vector>
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "channel/channel_testing.h"
+#include "channel/step_record.h"
 
 namespace deltawire::feedback_flow_test {
 namespace {

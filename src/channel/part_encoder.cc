@@ -15,8 +15,8 @@
 #include "base/float16.h"
 #include "base/random.h"
 #include "base/zeros.h"
-#include "channel/feedback_flow.h"
 #include "channel/raw_values.h"
+#include "channel/step_record.h"
 #include "wire/hashes.h"
 
 namespace deltawire {

@@ -1,9 +1,15 @@
 #include "channel/step_record.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <numeric>
 #include <string>
 
+#include "base/float16.h"
 #include "channel/part_encoder.h"
 
 namespace deltawire {
@@ -66,6 +72,78 @@ const SentPart* StepRecord::find(std::uint64_t name_hash, std::uint64_t first) c
     return candidate.name_hash == name_hash && candidate.first == first;
   });
   return part == committed_parts_.end() ? nullptr : &*part;
+}
+
+namespace {
+
+// A sum in lanes that compilers put in registers; in whatever order, since these are figures for people.
+class Sum {
+ public:
+  static constexpr std::size_t kLanes = 8;
+
+  void add(std::size_t lane, double value) noexcept { lanes_[lane] += value; }
+  double total() const noexcept { return std::accumulate(lanes_.begin(), lanes_.end(), 0.0); }
+
+ private:
+  std::array<double, kLanes> lanes_{};
+};
+
+// Calls visit(i, lane) for every i below count.
+template <class Visit>
+void in_lanes(std::size_t count, const Visit& visit) {
+  std::size_t i = 0;
+  for (; i + Sum::kLanes <= count; i += Sum::kLanes) {
+    for (std::size_t lane = 0; lane < Sum::kLanes; ++lane) visit(i + lane, lane);
+  }
+  for (; i < count; ++i) visit(i, 0);
+}
+
+}  // namespace
+
+FeedbackFlow measure_flow(const Codec& codec, const TensorView& given, const PartView& encoded,
+                          std::span<const float> left, const Exec& exec) noexcept {
+  const std::uint64_t count = left.size();
+  if (count == 0 || count > kMostMeasured || given.has_keys() || given.count != count) return {};
+  const std::unique_ptr<float[]> values(new (std::nothrow) float[count]);
+  if (values == nullptr) return {};
+  FeedbackFlow flow{.parts = 1};
+  const auto* input = static_cast<const float*>(given.values);
+  if (given.dtype != DType::kF32) {
+    widen(given.values, given.dtype, count, values.get());
+    input = values.get();
+  }
+  assert(encoded.chunk_ends.empty() || encoded.chunk_ends.back() == encoded.payload.size());
+  Sum given_squares;
+  in_lanes(count, [&](std::size_t i, std::size_t lane) {
+    given_squares.add(lane, double{input[i]} * double{input[i]});
+  });
+  const TensorSlot slot{values.get(), count, DType::kF32};
+  if (!codec.decode(encoded, slot, Into::kOverwrite, 1.0F, exec)) return {};
+  Sum sent_squares;
+  Sum left_squares;
+  Sum products;
+  in_lanes(count, [&](std::size_t i, std::size_t lane) {
+    const double sent = values[i];
+    const double waits = left[i];
+    sent_squares.add(lane, sent * sent);
+    left_squares.add(lane, waits * waits);
+    products.add(lane, sent * waits);
+  });
+  flow.given = given_squares.total();
+  flow.sent = sent_squares.total();
+  flow.left = left_squares.total();
+  flow.sent_of_due = flow.sent + products.total();
+  flow.due = flow.sent_of_due + products.total() + flow.left;
+  return flow;
+}
+
+void add_flow(const FeedbackFlow& part, FeedbackFlow& sum) noexcept {
+  sum.parts += part.parts;
+  sum.given += part.given;
+  sum.sent += part.sent;
+  sum.left += part.left;
+  sum.due += part.due;
+  sum.sent_of_due += part.sent_of_due;
 }
 
 }  // namespace deltawire

@@ -1,7 +1,10 @@
 // The parameters of a codec's spec string (base/spec_text.h takes the text apart).
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,5 +48,21 @@ std::string canonical_number(float value);
 
 // A number for people: with an exponent where that is shorter; "NaN", "Inf", "-Inf".
 std::string number_text(float value);
+
+// How many elements a fraction of them is.
+inline constexpr std::uint64_t kMaxFractionElements = 0xFFFFFFFF;
+
+// fraction * count rounded to the nearest integer, halves up, at least 1 and at most count. In integers, as
+// sizes() must say the same under every rounding mode. REQUIRES: 2^-20 <= fraction < 1, 1 <= count <=
+// kMaxFractionElements.
+inline std::uint64_t kept_of(float fraction, std::uint64_t count) noexcept {
+  constexpr unsigned kMantissaBits = 23;
+  constexpr unsigned kBias = 127;
+  const auto bits = std::bit_cast<std::uint32_t>(fraction);
+  const std::uint64_t mantissa = (bits & ((1U << kMantissaBits) - 1)) | 1U << kMantissaBits;
+  const unsigned shift = kBias + kMantissaBits - (bits >> kMantissaBits);  // mantissa / 2^shift; 24 to 43
+  const std::uint64_t rounded = (mantissa * count + (std::uint64_t{1} << (shift - 1))) >> shift;
+  return std::min(std::max<std::uint64_t>(rounded, 1), count);
+}
 
 }  // namespace deltawire

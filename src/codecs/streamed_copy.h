@@ -10,7 +10,7 @@
 #endif
 
 #include "base/bit_functions.h"
-#include "codecs/kernels/streaming.h"
+#include "codecs/kernels/prefetch.h"
 
 namespace deltawire {
 

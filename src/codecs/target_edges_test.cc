@@ -8,7 +8,7 @@
 
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
-#include "codecs/kernels/streaming.h"
+#include "codecs/kernels/prefetch.h"
 #include "codecs/spec_on_target_testing.h"
 
 namespace deltawire::target_edges_test {

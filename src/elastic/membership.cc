@@ -4,7 +4,7 @@
 #include <map>
 
 #include "channel/distinct_tensors.h"
-#include "elastic/tensor_shapes.h"
+#include "elastic/meeting_context.h"
 #include "transport/mesh/settings.h"
 
 namespace deltawire::elastic {

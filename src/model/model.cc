@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 #include <vector>
 
-#include "patch/patch_digest.h"
+#include "patch/patch_coding.h"
 #include "patch/patch_stream.h"
 
 namespace deltawire::model {
@@ -44,6 +45,20 @@ Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const
   }
   if (const Status sound = (*reader)->finish(); !sound) return forward_error(sound);
   return patch::root_digest(std::move(digests));
+}
+
+std::string shown(std::string_view tensor_name) {
+  return "tensor '" + printable_line(tensor_name, kShownBytes) + "'";
+}
+
+tl::unexpected<Error> error_in(const std::string& path, Error error) {
+  error.message = printable_line(path) + ": " + error.message;
+  return tl::unexpected<Error>(std::move(error));
+}
+
+tl::unexpected<Error> error_in(const std::string& path, const ModelTensor& tensor, Error error) {
+  error.message = shown(tensor.name) + ": " + error.message;
+  return error_in(path, std::move(error));
 }
 
 }  // namespace deltawire::model

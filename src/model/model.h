@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "deltawire/result.h"
 #include "deltawire/safetensors.h"
@@ -57,5 +58,15 @@ std::uint64_t piece_bytes(WeightType type) noexcept;
 // Reads a tensor and hands each piece to `take`; returns the tensor's digest. Throws std::bad_alloc.
 Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const Work& work,
                                   const std::function<Status(Bytes)>& take);
+
+// How errors name files and tensors.
+inline constexpr std::size_t kShownBytes = 200;  // of a name
+
+// The tensor's name, short enough and safe for a message: "tensor 'layers.0.weight'".
+std::string shown(std::string_view tensor_name);
+
+// "<path>: <message>", "<path>: tensor '<name>': <message>"; the code stays.
+tl::unexpected<Error> error_in(const std::string& path, Error error);
+tl::unexpected<Error> error_in(const std::string& path, const ModelTensor& tensor, Error error);
 
 }  // namespace deltawire::model

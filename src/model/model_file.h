@@ -8,7 +8,6 @@
 
 #include "base/disk_file.h"
 #include "deltawire/result.h"
-#include "model/messages.h"
 #include "model/model.h"
 
 namespace deltawire::model {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "model/messages.h"
+#include "model/model.h"
 
 namespace deltawire::model {
 

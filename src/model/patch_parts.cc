@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "deltawire/patch_file.h"
-#include "model/messages.h"
+#include "model/model.h"
 #include "model/patch_head.h"
 
 namespace deltawire {

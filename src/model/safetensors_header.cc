@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "base/little_endian.h"
 #include "deltawire/safetensors.h"
-#include "model/messages.h"
+#include "model/model.h"
 #include "wire/hashes.h"
 
 namespace deltawire {

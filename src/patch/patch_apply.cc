@@ -11,9 +11,7 @@
 #include <new>
 
 #include "base/little_endian.h"
-#include "patch/chunk_walk.h"
 #include "patch/patch_coding.h"
-#include "patch/patch_digest.h"
 #include "patch/patch_ops.h"
 
 namespace deltawire::patch {

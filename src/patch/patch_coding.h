@@ -1,13 +1,21 @@
 // Patches with chosen kernels and chunks: what the public calls, and tests of each target, are made of.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "base/little_endian.h"
 #include "codecs/target_id.h"
 #include "deltawire/patch.h"
+#include "deltawire/tensor.h"
+#include "deltawire/workers.h"
 #include "patch/patch_head.h"
 #include "patch/patch_ops.h"
+#include "wire/hashes.h"
 
 namespace deltawire::patch {
 
@@ -66,5 +74,46 @@ Status verify(Bytes patch, const Weights& from, const Means& means);
 
 // The target that deltawire runs on this machine.
 Result<TargetId> target_in_use();
+
+// Runs a task for each chunk of a tensor, on several threads.
+
+// The memory of one thread.
+struct Workspace {
+  Scratch scratch;
+  alignas(64) std::byte chunk[kMaxChunkBytes + 64];  // a coded chunk, or one's new weights
+};
+
+// Chunks that one thread takes at a time.
+inline constexpr std::uint64_t kGroupChunks = 8;
+
+// Calls task(group, workspace) for each group of chunks, with the group's number. Throws std::bad_alloc,
+// before any call. REQUIRES: task throws nothing.
+template <class Task>
+void for_each_group(std::uint64_t chunks, Workers* workers, const Task& task) {
+  const std::uint64_t groups = (chunks + kGroupChunks - 1) / kGroupChunks;
+  const auto threads = static_cast<std::uint64_t>(Workers::threads(workers));
+  std::vector<std::unique_ptr<Workspace>> workspaces(std::min(groups, threads));
+  for (auto& workspace : workspaces) workspace = std::make_unique_for_overwrite<Workspace>();
+  std::atomic<std::uint64_t> next = 0;
+  Workers::share(workers, workspaces.size(), [&](std::size_t thread) {
+    for (;;) {
+      const std::uint64_t group = next.fetch_add(1, std::memory_order_relaxed);
+      if (group >= groups) return;
+      task(group, *workspaces[thread]);
+    }
+  });
+}
+
+// The digest of a tensor: of its chunks' digests, so that threads can share the work, and so that who keeps
+// them need not read again what hasn't changed.
+inline std::uint64_t chunk_digest(Bytes chunk) noexcept {
+  return digest64(chunk, 0);
+}
+
+// Of all chunks' digests in order, as little-endian bytes.
+inline std::uint64_t root_digest(std::vector<std::uint64_t> digests) noexcept {
+  for (std::uint64_t& digest : digests) digest = to_little_endian(digest);
+  return digest64(std::as_bytes(std::span(digests)), 0);
+}
 
 }  // namespace deltawire::patch

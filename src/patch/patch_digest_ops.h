@@ -1,5 +1,5 @@
 // XXH64 with the seed 0, in steps: a pass over weights that looks at them anyway hashes them too, without
-// another load. The digest is that of patch_digest.h.
+// another load. The digest is that of patch_coding.h.
 #pragma once
 
 #include <cstddef>

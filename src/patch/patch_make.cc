@@ -6,10 +6,8 @@
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/no_memory.h"
-#include "patch/chunk_walk.h"
 #include "patch/patch_codes_ops.h"
 #include "patch/patch_coding.h"
-#include "patch/patch_digest.h"
 
 namespace deltawire {
 

@@ -8,7 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/disk_file.h"
-#include "patch/patch_digest.h"
+#include "patch/patch_coding.h"
 
 namespace deltawire::patch {
 

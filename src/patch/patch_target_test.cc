@@ -5,7 +5,6 @@
 
 #include "codecs/target_testing.h"
 #include "patch/patch_coding.h"
-#include "patch/patch_digest.h"
 #include "patch/patch_testing.h"
 
 namespace deltawire::patch_target_test {

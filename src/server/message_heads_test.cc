@@ -1,11 +1,10 @@
-#include "server/message_heads.h"
-
 #include <optional>
 
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
+#include "server/served_model.h"
 
 namespace deltawire {
 namespace {

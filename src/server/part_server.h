@@ -13,7 +13,6 @@
 #include "server/pull_queue.h"
 #include "server/push_collector.h"
 #include "server/served_model.h"
-#include "server/worker_group.h"
 
 namespace deltawire {
 

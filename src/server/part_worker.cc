@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "server/message_heads.h"
+#include "server/served_model.h"
 
 namespace deltawire {
 namespace {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "deltawire/server.h"
-#include "server/message_heads.h"
 #include "server/saved_state.h"
 #include "server/served_model.h"
 

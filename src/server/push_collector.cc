@@ -5,7 +5,7 @@
 #include <string>
 
 #include "deltawire/frame.h"
-#include "server/message_heads.h"
+#include "server/served_model.h"
 
 namespace deltawire {
 

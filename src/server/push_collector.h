@@ -12,7 +12,7 @@
 #include "deltawire/codec.h"
 #include "deltawire/result.h"
 #include "deltawire/transport.h"
-#include "server/worker_group.h"
+#include "server/served_model.h"
 
 namespace deltawire {
 

@@ -16,9 +16,9 @@
 #include "deltawire/optimizer.h"
 #include "deltawire/optimizer_rules.h"
 #include "deltawire/spec.h"
-#include "server/abandon.h"
 #include "server/part_server.h"
 #include "server/saved_state.h"
+#include "server/served_model.h"
 
 namespace deltawire {
 

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "server/message_heads.h"
 #include "server/served_model.h"
 #include "server/server_testing.h"
 

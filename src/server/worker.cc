@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "deltawire/server.h"
-#include "server/abandon.h"
 #include "server/part_worker.h"
+#include "server/served_model.h"
 
 namespace deltawire {
 

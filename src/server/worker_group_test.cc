@@ -1,9 +1,9 @@
 // Dropped workers, and how many pushes a step needs.
-#include "server/worker_group.h"
-
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "server/served_model.h"
 
 namespace deltawire::server_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "simulation/fiber.h"
+#include "simulation/scheduler.h"
 
 #include <cstdint>
 #include <cstdlib>

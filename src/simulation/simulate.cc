@@ -4,8 +4,8 @@
 
 #include "simulation/elastic_run.h"
 #include "simulation/job.h"
+#include "simulation/ledger.h"
 #include "simulation/meeting.h"
-#include "simulation/reference.h"
 #include "simulation/served_run.h"
 
 namespace deltawire::simulation {

@@ -10,7 +10,6 @@
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_vectors_ops.h"
-#include "codecs/kernels/byte_mask_neon.h"
 #include "codecs/kernels/gathered_neon.h"
 #include "codecs/kernels/logarithm.h"
 

@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "codecs/gcomp/gcomp_chunk.h"
 #include "codecs/gcomp/gcomp_heads.h"
-#include "codecs/kernels/streaming.h"
+#include "codecs/kernels/prefetch.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 

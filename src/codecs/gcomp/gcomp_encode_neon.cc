@@ -8,7 +8,6 @@
 #include "codecs/gcomp/gcomp_encode_ops.h"
 #include "codecs/gcomp/gcomp_ops.h"
 #include "codecs/gcomp/gcomp_vectors_neon.h"
-#include "codecs/kernels/byte_mask_neon.h"
 #include "codecs/kernels/gathered_neon.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {

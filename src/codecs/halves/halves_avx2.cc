@@ -5,7 +5,7 @@
 #include "base/float_bits.h"
 #include "codecs/halves/halves_ops.h"
 #include "codecs/kernels/magnitude.h"
-#include "codecs/kernels/streaming.h"
+#include "codecs/kernels/prefetch.h"
 
 namespace deltawire::halves::DELTAWIRE_TARGET {
 

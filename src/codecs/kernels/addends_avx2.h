@@ -9,7 +9,6 @@
 #include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/prefetch.h"
-#include "codecs/kernels/streaming.h"
 
 namespace deltawire {
 

@@ -12,7 +12,7 @@
 #include "base/little_endian.h"
 #include "codecs/kernels/draws.h"
 #include "codecs/kernels/elias.h"
-#include "codecs/kernels/spread.h"
+#include "codecs/kernels/lanes.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/two_passes.h"

@@ -13,11 +13,11 @@
 
 #include "base/checked.h"
 #include "base/float_environment.h"
-#include "codecs/fraction.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"
 #include "codecs/sparse/sparse_part.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire::sbc {
 

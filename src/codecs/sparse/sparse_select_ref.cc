@@ -7,7 +7,6 @@
 #include "base/bit_functions.h"
 #include "codecs/kernels/lanes.h"
 #include "codecs/kernels/prefetch.h"
-#include "codecs/kernels/streaming.h"
 #include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {

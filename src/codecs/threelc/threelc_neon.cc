@@ -6,7 +6,7 @@
 
 #include "base/bit_functions.h"
 #include "codecs/kernels/addends_neon.h"
-#include "codecs/kernels/byte_mask_neon.h"
+#include "codecs/kernels/gathered_neon.h"
 #include "codecs/threelc/threelc_ops.h"
 #include "codecs/threelc/threelc_rice_ops.h"
 #include "codecs/threelc/threelc_vectors_ops.h"

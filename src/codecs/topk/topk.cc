@@ -5,10 +5,10 @@
 #include <cassert>
 #include <optional>
 
-#include "codecs/fraction.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"
 #include "codecs/sparse/sparse_part.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire::topk {
 

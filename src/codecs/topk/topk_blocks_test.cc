@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "codecs/codec_testing.h"
-#include "codecs/fraction.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire::topk_test {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/fraction.h"
 #include "codecs/sparse/sparse_ops.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire::topk_test {
 namespace {

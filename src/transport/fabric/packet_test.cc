@@ -1,12 +1,11 @@
 // Packet headers: what is written is read, and nothing else is.
-#include "transport/fabric/packet.h"
-
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
+#include "transport/fabric/packet_peer.h"
 
 namespace deltawire::packet_test {
 namespace {

@@ -18,7 +18,6 @@
 #include "transport/process/fork_guard.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/greeting.h"
-#include "transport/tcp/name_lookup.h"
 
 namespace deltawire {
 

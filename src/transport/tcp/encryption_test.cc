@@ -5,7 +5,7 @@
 
 #include "transport/mesh_testing.h"
 #include "transport/tcp/relay_testing.h"
-#include "transport/tls/encryption_policy.h"
+#include "transport/tls/tls_context.h"
 
 namespace deltawire::test::encryption_test {
 namespace {

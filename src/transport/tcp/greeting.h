@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "transport/tcp/handshake.h"
-#include "transport/tls/encryption_policy.h"
+#include "transport/tls/tls_context.h"
 
 namespace deltawire {
 

@@ -6,7 +6,6 @@
 #include "base/os_error.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/local_socket.h"
-#include "transport/tcp/name_lookup.h"
 
 namespace deltawire {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/little_endian.h"
 #include "transport/tcp/address.h"
-#include "transport/tls/encryption_policy.h"
+#include "transport/tls/tls_context.h"
 
 namespace deltawire {
 namespace {

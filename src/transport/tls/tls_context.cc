@@ -1,7 +1,9 @@
 #include "transport/tls/tls_context.h"
 
+#include <array>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
@@ -11,8 +13,10 @@
 #include <openssl/ssl.h>
 
 #include "base/os_error.h"
+#include "transport/tcp/address.h"
 
 namespace deltawire {
+
 namespace {
 
 constexpr char kSuite[] = "TLS_AES_128_GCM_SHA256";
@@ -119,6 +123,41 @@ ssl_session_st* TlsContext::new_session(ssl_st* connection) const noexcept {
   }
   SSL_SESSION_free(session);
   return nullptr;
+}
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Encryption>, 3> kNames{
+    {{"auto", Encryption::kAuto}, {"required", Encryption::kRequired}, {"off", Encryption::kOff}}};
+
+}  // namespace
+
+Result<Encryption> parse_encryption(std::string_view text) {
+  for (const auto& [name, setting] : kNames) {
+    if (text == name) return setting;
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              "encryption is \"" + std::string(text) + "\"; it can be \"auto\", \"required\" or \"off\"");
+}
+
+std::string encryption_text(Encryption setting) {
+  for (const auto& [name, value] : kNames) {
+    if (value == setting) return "encryption=\"" + std::string(name) + "\"";
+  }
+  return "an unknown encryption";
+}
+
+bool EncryptionPolicy::demands_tls(int fd) const noexcept {
+  return setting == Encryption::kRequired || (setting == Encryption::kAuto && !stays_on_this_machine(fd));
+}
+
+std::string refusal_of_clear_text(const std::string& self, Encryption setting, int fd) {
+  const Result<SocketAddress> peer = SocketAddress::of_peer(fd);
+  const bool is_local = peer && !peer->is_internet();
+  const std::string from = is_local ? "this machine" : peer ? peer->endpoint().host : "an unknown address";
+  return self + " has " + encryption_text(setting) + " and refuses a connection from " + from +
+         " in the clear; if a relay or an address translation is between the ranks, set "
+         "encryption=\"required\" on all of them";
 }
 
 }  // namespace deltawire

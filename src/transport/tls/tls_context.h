@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "deltawire/connect.h"
 
@@ -46,5 +47,22 @@ class TlsContext {
   Key key_;
   const std::uint64_t records_per_key_;
 };
+
+// Which connections of a rank must be encrypted.
+struct EncryptionPolicy {
+  Encryption setting = Encryption::kAuto;
+  std::shared_ptr<const TlsContext> tls;
+
+  // Whether the connection of that socket must be encrypted. With kAuto the addresses of its two ends decide,
+  // which both ends see: a connection within a machine, by loopback or from an address to itself, needs no
+  // encryption. Nobody outside the machine can forge that: its kernel drops such packets from a network.
+  bool demands_tls(int fd) const noexcept;
+};
+
+// `encryption="required"`, for messages.
+std::string encryption_text(Encryption setting);
+
+// What `self` tells another process that came in the clear although it must not.
+std::string refusal_of_clear_text(const std::string& self, Encryption setting, int fd);
 
 }  // namespace deltawire

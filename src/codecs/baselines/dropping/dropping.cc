@@ -9,12 +9,12 @@
 #include "base/checked.h"
 #include "base/little_endian.h"
 #include "base/random.h"
-#include "codecs/fraction.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/draws.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire::dropping {
 

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/fraction.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire::dropping_test {
 namespace {

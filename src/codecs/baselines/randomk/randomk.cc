@@ -10,12 +10,12 @@
 #include "base/bit_functions.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
-#include "codecs/fraction.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/draws.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_part.h"
+#include "codecs/spec_string.h"
 #include "codecs/two_passes.h"
 
 namespace deltawire::randomk {

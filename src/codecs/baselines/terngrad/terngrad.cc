@@ -10,7 +10,7 @@
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/base3.h"
 #include "codecs/kernels/draws.h"
-#include "codecs/kernels/spread.h"
+#include "codecs/kernels/lanes.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/two_passes.h"

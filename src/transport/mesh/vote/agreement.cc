@@ -1,5 +1,6 @@
 #include "transport/mesh/vote/agreement.h"
 
+#include <algorithm>
 #include <cassert>
 #include <variant>
 
@@ -168,6 +169,101 @@ void Agreement::settle(std::uint64_t decided) {
   if (ballot_.is_pending())
     ballot_.close(decided > ballot_.number() ? Outcome::kUnanimous : Outcome::kReverted);
   outbox_.emplace_back(Verdict{decided, absent_});
+}
+
+namespace {
+
+// A rank that is ahead is at most one round ahead; then it waits for this one.
+constexpr std::size_t kRoundsHeld = 2;
+
+}  // namespace
+
+SettleRound SettleRounds::begin(const Knowledge& known, const RankSet& absent) {
+  ++number_;
+  known_at_start_ = known;
+  absent_at_start_ = absent;
+  return {number_, known, absent};
+}
+
+bool SettleRounds::add(int peer, const SettleRound& round) {
+  assert(peer != rank_ && of(peer).size() <= kRoundsHeld);
+  if (of(peer).size() == kRoundsHeld) return false;
+  of(peer).push_back(round);
+  return true;
+}
+
+bool SettleRounds::has_answered(int peer) {
+  auto& rounds = of(peer);
+  while (!rounds.empty() && rounds.front().number < number_) rounds.erase(rounds.begin());
+  return !rounds.empty();
+}
+
+bool SettleRounds::is_complete(const RankSet& absent) {
+  for (int peer = 0; peer < static_cast<int>(received_.size()); ++peer) {
+    if (peer != rank_ && !absent.has(peer) && !has_answered(peer)) return false;
+  }
+  return true;
+}
+
+bool SettleRounds::end(Knowledge& known, const RankSet& absent) {
+  bool same = absent == absent_at_start_;
+  for (int peer = 0; peer < static_cast<int>(received_.size()); ++peer) {
+    if (peer == rank_ || absent.has(peer)) continue;
+    assert(!of(peer).empty() && of(peer).front().number >= number_);
+    const SettleRound& round = of(peer).front();
+    same = same && round.known == known_at_start_ && round.absent == absent_at_start_;
+    known.merge(round.known);
+    of(peer).erase(of(peer).begin());
+  }
+  return same;
+}
+
+int OpenBallot::first_missing() const noexcept {
+  const auto missing = std::ranges::find_if(votes_, [](const auto& vote) { return !vote; });
+  return missing == votes_.end() ? -1 : static_cast<int>(missing - votes_.begin());
+}
+
+Knowledge OpenBallot::knowledge() const {
+  const auto world_size = static_cast<int>(votes_.size());
+  Knowledge known{number_, RankSet(world_size)};
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (has_vote_of(rank)) known.add(rank, of(rank));
+  }
+  return known;
+}
+
+void OpenBallot::cast(const Ballot& ballot) noexcept {
+  assert(!is_pending() && !has_vote_of(rank_));
+  outcome_ = Outcome::kOpen;
+  votes_[at(rank_)] = ballot;
+}
+
+bool OpenBallot::take(int peer, const Vote& vote) noexcept {
+  assert(peer != rank_);
+  if (vote.number < number_) return true;  // on a ballot that already counts
+  if (is_pending() && vote.number == number_ + 1) close(Outcome::kUnanimous);
+  if (vote.number != number_ || has_vote_of(peer)) return false;
+  votes_[at(peer)] = vote.ballot;
+  return true;
+}
+
+void OpenBallot::count() noexcept {
+  assert(outcome_ == Outcome::kOpen && first_missing() < 0);
+  const Ballot own = of(rank_);
+  const bool alike = std::ranges::all_of(votes_, [&own](const auto& vote) { return *vote == own; });
+  if (alike) {
+    close(Outcome::kUnanimous);
+  } else {
+    outcome_ = Outcome::kSplit;
+  }
+}
+
+void OpenBallot::close(Outcome outcome) noexcept {
+  assert(is_pending());
+  assert(outcome == Outcome::kUnanimous || outcome == Outcome::kReverted);
+  outcome_ = outcome;
+  for (auto& vote : votes_) vote.reset();
+  if (outcome == Outcome::kUnanimous) ++number_;
 }
 
 }  // namespace deltawire

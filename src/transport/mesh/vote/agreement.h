@@ -14,10 +14,88 @@
 #include <vector>
 
 #include "transport/mesh/vote/agreement_message.h"
-#include "transport/mesh/vote/open_ballot.h"
-#include "transport/mesh/vote/settle_rounds.h"
 
 namespace deltawire {
+
+// The current or next ballot: who has voted how, as far as this rank knows.
+class OpenBallot {
+ public:
+  // The state of the ballot that this rank cast last.
+  enum class Outcome : std::uint8_t {
+    kNone,       // none is open
+    kOpen,       // votes are missing, or the failed mesh has not settled yet
+    kUnanimous,  // it counts
+    kSplit,      // all have voted, and the votes differ, as of() shows
+    kReverted,   // it does not count, on any participating rank
+  };
+
+  OpenBallot(int rank, int world_size) : rank_(rank), votes_(static_cast<std::size_t>(world_size)) {}
+
+  Outcome outcome() const noexcept { return outcome_; }
+  // Its number, which is also how many before it count.
+  std::uint64_t number() const noexcept { return number_; }
+  // Whether this rank has voted and the ballot is not decided.
+  bool is_pending() const noexcept { return outcome_ == Outcome::kOpen || outcome_ == Outcome::kSplit; }
+  bool has_vote_of(int rank) const noexcept { return votes_[at(rank)].has_value(); }
+  const Ballot& of(int rank) const noexcept {
+    assert(has_vote_of(rank));
+    return *votes_[at(rank)];
+  }
+  // The lowest rank whose vote is missing; -1 if none is.
+  int first_missing() const noexcept;
+  // All that the votes say.
+  Knowledge knowledge() const;
+
+  // This rank votes.
+  void cast(const Ballot& ballot) noexcept;
+  // `peer` votes; false if that violates the protocol. A vote on the next ballot says that this one was
+  // unanimous.
+  bool take(int peer, const Vote& vote) noexcept;
+  // All have voted: decides whether they were unanimous.
+  void count() noexcept;
+  // Closes the decided ballot. The next one has the next number, or this one again.
+  void close(Outcome outcome) noexcept;
+
+  bool operator==(const OpenBallot&) const = default;
+
+ private:
+  static std::size_t at(int rank) noexcept { return static_cast<std::size_t>(rank); }
+
+  int rank_;
+  std::uint64_t number_ = 0;
+  Outcome outcome_ = Outcome::kNone;
+  std::vector<std::optional<Ballot>> votes_;  // by rank
+};
+
+// The rounds in which ranks exchange what they know of an open ballot, after a failure.
+class SettleRounds {
+ public:
+  SettleRounds(int rank, int world_size) : rank_(rank), received_(static_cast<std::size_t>(world_size)) {}
+
+  // Begins the next round with what this rank knows, and without the absent; returns the message to send.
+  SettleRound begin(const Knowledge& known, const RankSet& absent);
+  // A round of `peer`; false if sending it now violates the protocol.
+  bool add(int peer, const SettleRound& round);
+  // Whether the peer has sent what it knew when this round began.
+  bool has_answered(int peer);
+  // Whether all peers have, except the absent ones.
+  bool is_complete(const RankSet& absent);
+  // Ends the round: merges what they knew into `known`. True: all ranks that are not absent began with the
+  // same knowledge and the same absent ranks, so none can learn anything new any more. After
+  // is_complete().
+  bool end(Knowledge& known, const RankSet& absent);
+
+  bool operator==(const SettleRounds&) const = default;
+
+ private:
+  std::vector<SettleRound>& of(int peer) noexcept { return received_[static_cast<std::size_t>(peer)]; }
+
+  int rank_;
+  std::uint32_t number_ = 0;
+  Knowledge known_at_start_;
+  RankSet absent_at_start_;
+  std::vector<std::vector<SettleRound>> received_;  // by rank; not used yet
+};
 
 class Agreement {
  public:

@@ -1,7 +1,7 @@
 // Unit tests of OpenBallot: votes, in any order, and what they say.
-#include "transport/mesh/vote/open_ballot.h"
-
 #include <gtest/gtest.h>
+
+#include "transport/mesh/vote/agreement.h"
 
 namespace deltawire::test::open_ballot_test {
 namespace {

@@ -1,7 +1,7 @@
 // Unit tests of SettleRounds: when a round is complete, and when it is the last.
-#include "transport/mesh/vote/settle_rounds.h"
-
 #include <gtest/gtest.h>
+
+#include "transport/mesh/vote/agreement.h"
 
 namespace deltawire::test::settle_rounds_test {
 namespace {

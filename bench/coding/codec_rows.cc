@@ -15,12 +15,22 @@
 #include "codecs/dispatch.h"
 #include "coding/measure.h"
 #include "coding/rows.h"
-#include "coding/taken.h"
 #include "deltawire/codec.h"
 
 namespace deltawire::bench {
 
 namespace {
+
+// What the library's calls give; an error is thrown, and ends a row or the program.
+template <class T>
+T taken(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(*result);
+}
+
+void check(const Status& status) {
+  if (!status) throw std::runtime_error(status.error().message);
+}
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;

@@ -1,8 +1,6 @@
-"""The C interface from outside: by pkg-config, with the shared and the static library, and from
-another language; and what it is, as it was released."""
+"""The C interface from outside: by pkg-config, with the shared and the static library."""
 
 import os
-import sys
 from pathlib import Path
 
 import package_build as build
@@ -50,9 +48,3 @@ def test_ranks_go_on_without_one_that_is_killed(prefix, tmp_path, compiler, sour
 
 def linked_with(program: Path) -> str:
     return build.run("readelf", "--dynamic", program)
-
-
-def test_another_language_trains(prefix):
-    library = prefix / "lib" / "libdeltawire.so.0.1"
-    told = os.environ | {"LIBDELTAWIRE": str(library), "PYTHONPATH": ""}
-    build.train_two_ranks(sys.executable, EXAMPLES / "ctypes" / "train.py", env=told)

@@ -13,7 +13,7 @@
 #include "deltawire/session.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
-#include "linear/all_to_all.h"
+#include "linear/plain_pairs.h"
 
 namespace deltawire::linear {
 

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "linear/block_store.h"
 #include "linear/parse_rows.h"
 #include "linear/text_source.h"
 
@@ -28,5 +31,18 @@ using TakeRows = std::function<Status(RowSink&, bool ended)>;
 // kRowBytesMax bytes; those of `take`.
 Status read_rows(std::span<const DataFile> files, const RowPartition& partition, const ParseOptions& options,
                  const TakeRows& take);
+
+// Loads a rank's rows from its files.
+struct DataSettings {
+  std::vector<std::string> data;                        // files and patterns (find_data_files)
+  std::vector<std::string> tests;                       // their rows are held out, instead of rows of `data`
+  ParseOptions parse;                                   // `held_out` counts only without tests
+  std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank; more rows go to a file
+};
+
+// Errors: those of find_data_files, read_rows and BlockStore; kInvalidArgument for standard input with
+// several ranks; kAborted once interrupted() is true.
+Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& partition,
+                             const std::function<bool()>& interrupted);
 
 }  // namespace deltawire::linear

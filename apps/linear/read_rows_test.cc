@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "base/temporary_folder_testing.h"
-#include "linear/load_data.h"
 
 namespace deltawire::linear {
 namespace {

@@ -14,8 +14,8 @@
 #include "linear/epoch_rows.h"
 #include "linear/exchange.h"
 #include "linear/key_set.h"
+#include "linear/lazy_optimizer.h"
 #include "linear/objective.h"
-#include "linear/trained_weights.h"
 #include "linear/training_progress.h"
 
 namespace deltawire::linear {

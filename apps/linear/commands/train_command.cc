@@ -22,7 +22,7 @@
 #include "linear/commands/ranks.h"
 #include "linear/commands/train_report.h"
 #include "linear/lazy_optimizer.h"
-#include "linear/load_data.h"
+#include "linear/read_rows.h"
 #include "linear/trainer.h"
 
 namespace deltawire::linear {

@@ -30,6 +30,7 @@ WAYS = {
     "accumulate": "decode and add",
     "encode_pairs": "encode pairs",
     "decode_pairs": "decode pairs",
+    "select": "select",
     "channel": "message of 1 M values",
     "channel_decode": "message of 1 M values, decode",
 }

@@ -4,8 +4,9 @@
 #   scripts/install_system_packages.sh [base] [check] [cross] [bench] [docs] [wheel]     default: base
 #
 # base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. cross: the
-# compiler and emulator with which `make check` builds and runs for aarch64. bench: what
-# `make bench` is built on. docs: the tool with which `make docs` reads the headers. wheel: the libraries that `make wheels` links statically.
+# compiler and emulator with which `make check` builds and runs for aarch64. bench: the libraries that
+# `make bench` compares with, and programs that patches are compared with. docs: the tool with which `make docs`
+# reads the headers. wheel: the libraries that `make wheels` links statically.
 # Packages already installed are left alone. Without root nothing is installed: the command is printed and
 # the exit status is 1.
 set -euo pipefail
@@ -68,6 +69,8 @@ cross_group() {
 
 bench_group() {
   want libbenchmark-dev 'Google Benchmark: runs the rows of bench/coding'
+  want liblz4-dev 'a compressor to compare with'
+  want libblosc-dev 'a compressor to compare with'
 }
 
 docs_group() {

@@ -1,5 +1,5 @@
-// How fast codecs are, on this machine, against a copy. Built on Google Benchmark, whose options it
-// takes, e.g.
+// How fast codecs are, on this machine, against a copy and general compressors. Built on Google
+// Benchmark, whose options it takes, e.g.
 //
 //   coding --benchmark_filter='(encode|decode)/3lc/.*/25M'       some rows; their names are
 //                                                                <way>/<spec>/<input>/<size>/<target>
@@ -104,6 +104,7 @@ int run(int count, char** arguments) {
   describe_machine();
   register_codecs(cases);
   register_channels(cases);
+  if (spec.empty() && input.empty()) register_rivals();
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

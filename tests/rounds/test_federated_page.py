@@ -23,11 +23,11 @@ def test_the_program_runs():
     assert (known["model"]["conv"] != 0).sum() == 6 == (momentum["conv"] == 0).sum()
 
 
-def test_phases_run_with_ranks_too(tmp_path):
+def test_rules_that_know_the_round_run_with_ranks_too(tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     import deltawire.torch
 
-    program = re.search(r"```python\n(phases = .*?)```", PAGE, re.S)[1]
+    program = re.search(r"```python\n(spec, steps = .*?)```", PAGE, re.S)[1]
     store = f"file://{tmp_path / 'store'}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:

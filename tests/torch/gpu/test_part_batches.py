@@ -80,7 +80,6 @@ class Device:
                 *(i % len(self.specs), values.data_ptr(), len(values), KINDS[values.dtype]),
                 *(each[i].data_ptr() if i % 3 else 0 for each in (self.before, self.after)),
                 (0, 2, 3)[i // 3 % 3] if not i % 3 else 0,
-                -i << 56,
                 self.seen[i].data_ptr() if i % 4 == 0 else 0,
             )
             for i, values in enumerate(self.values)

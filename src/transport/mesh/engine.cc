@@ -57,7 +57,7 @@ Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique
 Engine::~Engine() {
   {
     const MutexLock lock(mutex_);
-    parts_.streams.leave(MachineClock::now() + kFarewellTime);
+    parts_.streams.leave(MachineClock::now() + kFarewellTime + kFarewellTrips * round_trip_);
     parts_.driver.wake();
   }
   io_thread_.join();

@@ -1,11 +1,11 @@
-#include "simulation/scheduler.h"
-
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include <sys/mman.h>
+
+#include "simulation/scheduler.h"
 
 // Present where AddressSanitizer is linked, even if this file is compiled without it.
 // NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's own names.

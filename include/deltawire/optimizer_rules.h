@@ -77,9 +77,12 @@ struct OptimizerRule {
 DELTAWIRE_API OptimizerRule optimizer_rule(const SpecRule& rule, const OptimizerTraits& optimizer,
                                            OptimizerPlace place);
 
-// The warnings of a spec's rules, each once.
+// The warnings of a spec's rules, each once; where the table's rules are applied, of those that have none.
 DELTAWIRE_API std::vector<std::string> optimizer_warnings(const Spec& spec, const OptimizerTraits& optimizer,
-                                                          OptimizerPlace place);
+                                                          OptimizerPlace place, bool rules_apply = false);
+
+// The spec, with means as fine as the table's rules need them, where it leaves that open.
+DELTAWIRE_API Result<Spec> with_means_for(const Spec& spec, const OptimizerTraits& optimizer);
 
 // The learning rate in place of a momentum. A momentum of m adds up to 1 / (1 - m) of each gradient, spread
 // over the next steps; error feedback spreads them as well.

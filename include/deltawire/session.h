@@ -77,6 +77,11 @@ class DELTAWIRE_API Session {
   Status load(Bytes state);
   Status load_resized(const SavedRanks& saved);
 
+  // From the next step on means are coded as Spec::with_pull(pull) has it, for a program that learns between
+  // two steps how fine it needs them. On all ranks between the same two (else kMismatch in the next step).
+  // spec() and saved states stay those of the spec that was given, so call it again after a restart.
+  Status refine_means(float pull);
+
   // Fails every wait of every rank, naming this rank and the reason. `suspect` is the rank to blame if this
   // rank fails only because of another; kNoSuspect: this one. A program that ends because of an exception
   // must call this before close(); otherwise the others see a normal departure of this rank.

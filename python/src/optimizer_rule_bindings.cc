@@ -5,6 +5,7 @@
 
 #include "bindings.h"
 #include "deltawire/optimizer_rules.h"
+#include "python_error.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -47,7 +48,7 @@ void bind_values(nb::module_& module) {
       .def_ro("rule", &OptimizerRule::rule)
       .def_ro("beta1", &OptimizerRule::beta1, "The most that the optimizer keeps, with a rule of Adam's.")
       .def_ro("rate_share", &OptimizerRule::rate_share, "Of the learning rate.")
-      .def_ro("pull", &OptimizerRule::pull, "For Spec.with_pull; 0: as the spec says.")
+      .def_ro("pull", &OptimizerRule::pull, "For Session.refine_means; 0: as the spec says.")
       .def_ro("most_rms", &OptimizerRule::most_rms,
               "Of a row's step, in units of the rate, with a second moment by rows.")
       .def_ro("longest_step", &OptimizerRule::longest_step, "Likewise, of an element's.")
@@ -70,7 +71,15 @@ void bind_optimizer_rules(nb::module_& module) {
   module.def("optimizer_rule", &optimizer_rule, "rule"_a, "optimizer"_a,
              "place"_a = OptimizerPlace::kRegister, "What the table says of a SpecRule and an optimizer.");
   module.def("optimizer_warnings", &optimizer_warnings, "spec"_a, "optimizer"_a, "place"_a,
-             "The warnings of a Spec's rules, each once.");
+             "rules_apply"_a = false,
+             "The warnings of a Spec's rules, each once; where the table's rules are applied, of those that "
+             "have none.");
+  module.def(
+      "with_means_for",
+      [](const Spec& spec, const OptimizerTraits& optimizer) {
+        return value_or_raise(with_means_for(spec, optimizer));
+      },
+      "spec"_a, "optimizer"_a, "The Spec, with means as fine as the table's rules need them.");
 }
 
 }  // namespace deltawire::python

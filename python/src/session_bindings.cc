@@ -268,6 +268,15 @@ void bind_sessions(nb::module_& module) {
           "significance: as many float32, 0 for none; or a PairsAt, whose `mean` is then there. The memory "
           "must stay until callback(error or None, report or None) has run, in the order of buckets, on a "
           "thread of the session's that does nothing else.");
+  session.def(
+      "refine_means",
+      [](SessionHandle& self, float pull) {
+        raise_if_failed(without_gil([&] { return self->refine_means(pull); }));
+      },
+      "pull"_a,
+      "From the next step on means are coded by this pull, where the spec leaves it open; on all ranks "
+      "between "
+      "the same two steps.");
   bind_state(session);
 }
 

@@ -67,12 +67,6 @@ void bind_specs(nb::module_& module) {
       .def_ro("codecs", &Spec::codecs, "What stands between the brackets.")
       .def_ro("rules", &Spec::rules, "In order; the last fits all.")
       .def_ro("keeps_residual", &Spec::keeps_residual)
-      .def(
-          "with_pull", [](const Spec& self, float pull) { return value_or_raise(self.with_pull(pull)); },
-          "pull"_a,
-          "The spec with this `pull` for every rule whose codec takes one and names none; itself where no "
-          "means "
-          "are sent back.")
       .def_ro("sends_sums", &Spec::sends_sums, "A rank sends partial sums, not its own elements.")
       .def_ro("takes_backend", &Spec::takes_backend, "A device may code for its pattern.")
       .def_ro("keeps_inner_momentum", &Spec::keeps_inner_momentum,

@@ -88,39 +88,46 @@ void keep_what_was_not_coded(MessageMaker& maker, PartEncoder& encoder, std::spa
   }
 }
 
-// What messages and saved states say of the rules.
-struct RulesHashes {
-  RulesHashes(const CodecRules& rules, const Policy& policy)
-      : params(params_hash(rules.spec(), policy)),
-        state(params_hash(rules.spec(), Policy{policy.min_elements})) {}
+// By which rules a channel codes, and what messages and saved states say of them.
+struct RulesInUse {
+  RulesInUse(CodecRules rules, const Policy& policy)
+      : now(std::move(rules)),
+        hash(params_hash(now.spec(), policy)),
+        state_hash(params_hash(now.spec(), Policy{policy.min_elements})) {}
 
-  std::uint64_t params;
-  std::uint64_t state;  // without Policy::nonfinite, which says nothing about residuals
+  void change_to(CodecRules rules, const Policy& policy) {
+    former.push_back(std::exchange(now, std::move(rules)));
+    hash = params_hash(now.spec(), policy);
+  }
+
+  CodecRules now;
+  std::vector<CodecRules> former;  // by which the last committed step may have been coded
+  std::uint64_t hash;
+  std::uint64_t state_hash;  // of the first, without Policy::nonfinite, which says nothing about residuals
 };
 
-class ChannelImpl final : public Channel {
+class ChannelImpl final : public MeteredChannel {
  public:
   ChannelImpl(CodecRules rules, std::unique_ptr<const Codec> raw, HalfCodecs halves,
               const ChannelOptions& options, ChannelResources resources)
-      : rules_(std::move(rules)),
+      : rules_(std::move(rules), options.policy),
         raw_(std::move(raw)),
         halves_(std::move(halves)),
         options_(options),
-        hashes_(rules_, options.policy),
         resources_(std::move(resources)),
         residuals_(resources_.meter, resources_.backend.get()),
         scratch_held_(resources_.meter, MemoryMeter::Use::kMessages),
         encoder_(codecs(), options_, residuals_),
         maker_(encoder_, resources_.backend == nullptr, resources_.meter) {}
 
-  const std::string& spec() const noexcept override { return rules_.spec(); }
+  const std::string& spec() const noexcept override { return rules_.now.spec(); }
   const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().of(part, step);
   }
   PartPlan plan(const Named& part, std::uint64_t step) const override { return encoder_.plan(part, step); }
   std::span<const PartUse> last_step() const noexcept override { return maker_.record().uses(); }
   FeedbackFlow flow() const noexcept override { return maker_.record().flow(); }
-  bool any(bool CodecInfo::* property) const noexcept override { return rules_.any(property); }
+  bool any(bool CodecInfo::* property) const noexcept override { return rules_.now.any(property); }
   bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().take_pairs(part, step);
   }
@@ -147,18 +154,20 @@ class ChannelImpl final : public Channel {
   Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
   void commit() noexcept override;
   void revert() noexcept override;
+  Status recode(std::string_view codecs) override;
   std::span<const float> residual(std::string_view name, std::uint64_t first) const override;
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override {
-    return replace_residuals([&](auto& store) { return load_residuals(state, hashes_.state, store); });
+    return replace_residuals([&](auto& store) { return load_residuals(state, rules_.state_hash, store); });
   }
   Status load_weighted(std::span<const WeightedState> states, const CutTensors& wanted) override {
-    return replace_residuals([&](auto& store) { return add_weighted(states, wanted, hashes_.state, store); });
+    return replace_residuals(
+        [&](auto& store) { return add_weighted(states, wanted, rules_.state_hash, store); });
   }
 
  private:
   PartCodecs codecs() const noexcept {
-    return {rules_,
+    return {rules_.now,
             *raw_,
             halves_,
             options_.policy,
@@ -183,11 +192,10 @@ class ChannelImpl final : public Channel {
     return {};
   }
 
-  CodecRules rules_;
+  RulesInUse rules_;
   std::unique_ptr<const Codec> raw_;
   HalfCodecs halves_;
   ChannelOptions options_;
-  RulesHashes hashes_;
   ChannelResources resources_;
   ResidualStore residuals_;
   CodingMemory memory_;
@@ -216,7 +224,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
       code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
     }
     scratch_held_.set(memory_.scratch.capacity() + maker_.writer_bytes());
-    if (Status made = maker_.close(id, low_half(hashes_.params)); !made) return forward_error(made);
+    if (Status made = maker_.close(id, low_half(rules_.hash)); !made) return forward_error(made);
     return maker_.pieces(0);
   });
   if (!pieces && options_.revert == Revert::kFold)
@@ -236,7 +244,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode_in_place(const MessageLayout&
   if (Status begun = begin(maker_, layout.parts, id); !begun) return forward_error(begun);
   return or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
     if (Status distinct = maker_.check_distinct(layout); !distinct) return forward_error(distinct);
-    return maker_.make_in_place(layout, id, low_half(hashes_.params));
+    return maker_.make_in_place(layout, id, low_half(rules_.hash));
   });
 }
 
@@ -254,7 +262,7 @@ Result<std::uint64_t> ChannelImpl::encode_to(const MessageLayout& layout, const 
     const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_, true);
     maker_.open(layout, id.step, is_needed(codecs(), layout, id.step, options_.revert), 0, bounds, true);
     code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
-    return maker_.write(id, low_half(hashes_.params), bounds.chunk, out);
+    return maker_.write(id, low_half(rules_.hash), bounds.chunk, out);
   });
 }
 
@@ -274,7 +282,7 @@ Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const Me
                   bounds);
     }
     code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
-    if (Status made = maker_.close(id, low_half(hashes_.params)); !made) return made;
+    if (Status made = maker_.close(id, low_half(rules_.hash)); !made) return made;
     for (std::size_t i = 0; i < maker_.count(); ++i) encoded.push_back(maker_.pieces(i));
     return {};
   });
@@ -305,31 +313,31 @@ Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& p
   if (Status apart = or_no_memory("looking at slots", [&] { return check_apart(parts.parts); }); !apart) {
     return apart;
   }
-  const ExpectedMessage due{expected, low_half(hashes_.params), parts};
+  const ExpectedMessage due{expected, low_half(rules_.hash), parts};
   return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
 }
 
 Status ChannelImpl::decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected,
                                Into into, float scale) {
   if (!resources_.backend) return Channel::decode_all(messages, expected, into, scale);
-  const ExpectedMessage each{expected, low_half(hashes_.params), std::span<const Named>()};
+  const ExpectedMessage each{expected, low_half(rules_.hash), std::span<const Named>()};
   return decode_messages_on_device(messages, each, codecs(), Target{into, scale}, memory_);
 }
 
 Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,
                                  const MessageId& expected, float scale, std::span<Pairs> means) {
-  const ExpectedMessage due{expected, low_half(hashes_.params), parts};
+  const ExpectedMessage due{expected, low_half(rules_.hash), parts};
   return decode_message_to_pairs(pieces, due, codecs(), scale, means, memory_);
 }
 
 void ChannelImpl::commit() noexcept {
-  maker_.record().commit(rules_.any(&CodecInfo::sparse), memory_.scratch);  // kept for mask_sent
+  maker_.record().commit(rules_.now.any(&CodecInfo::sparse), memory_.scratch);  // kept for mask_sent
   maker_.payloads().end_step();
   residuals_.forget_step();
 }
 
 Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const {
-  if (!rules_.any(&CodecInfo::sparse)) return {};
+  if (!rules_.now.any(&CodecInfo::sparse)) return {};
   if (Status closed = maker_.record().check_closed("masking"); !closed) return closed;
   const SentPart* part = maker_.record().find(name_hash(Named{name, {}}), first);
   if (part == nullptr) {
@@ -358,6 +366,14 @@ void ChannelImpl::revert() noexcept {
   maker_.payloads().clear();
 }
 
+Status ChannelImpl::recode(std::string_view codecs) {
+  if (Status closed = maker_.record().check_closed("changing its codecs"); !closed) return closed;
+  auto rules = CodecRules::parse(codecs, {.of_means = options_.means});
+  if (!rules) return forward_error(rules);
+  rules_.change_to(std::move(*rules), options_.policy);
+  return {};
+}
+
 std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_t first) const {
   return residuals_.values_of(Named{name, {}, first});
 }
@@ -367,9 +383,9 @@ Result<std::vector<std::byte>> ChannelImpl::save() const {
   if (resources_.backend) {
     ResidualStore copy;
     if (Status copied = residuals_.download(copy); !copied) return forward_error(copied);
-    return save_residuals(copy, hashes_.state);
+    return save_residuals(copy, rules_.state_hash);
   }
-  return save_residuals(residuals_, hashes_.state);
+  return save_residuals(residuals_, rules_.state_hash);
 }
 
 }  // namespace
@@ -396,8 +412,9 @@ std::uint32_t MessageLayout::hash_of(std::span<const Named> parts) {
   return layout_hash(parts);
 }
 
-Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, const ChannelOptions& options,
-                                                      ChannelResources resources) {
+Result<std::unique_ptr<MeteredChannel>> make_metered_channel(std::string_view codecs,
+                                                             const ChannelOptions& options,
+                                                             ChannelResources resources) {
   if (options.revert == Revert::kFold && !options.error_feedback) {
     return fail(ErrorCode::kInvalidArgument,
                 "a channel without error feedback keeps nothing, so that a revert can fold nothing; take the "

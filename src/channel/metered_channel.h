@@ -18,8 +18,18 @@ struct ChannelResources {
   std::shared_ptr<PartBackend> backend = nullptr;  // as ReducerOptions::backend
 };
 
+class MeteredChannel : public Channel {
+ public:
+  // From the next step on it codes by these codecs, as make_channel takes them: those that it has, with other
+  // parameters. Messages name them, so its peers' channels change before the same step. Residuals stay, and
+  // saved states are those of the codecs that it was made with. kState while a transaction is open; errors of
+  // make_channel.
+  virtual Status recode(std::string_view codecs) = 0;
+};
+
 // As make_channel.
-Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, const ChannelOptions& options,
-                                                      ChannelResources resources);
+Result<std::unique_ptr<MeteredChannel>> make_metered_channel(std::string_view codecs,
+                                                             const ChannelOptions& options,
+                                                             ChannelResources resources);
 
 }  // namespace deltawire

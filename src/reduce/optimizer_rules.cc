@@ -286,13 +286,24 @@ OptimizerRule optimizer_rule(const SpecRule& rule, const OptimizerTraits& optimi
 }
 
 std::vector<std::string> optimizer_warnings(const Spec& spec, const OptimizerTraits& optimizer,
-                                            OptimizerPlace place) {
+                                            OptimizerPlace place, bool rules_apply) {
   std::vector<std::string> texts;
   for (const SpecRule& rule : spec.rules) {
-    std::string text = optimizer_rule(rule, optimizer, place).warning;
-    if (!text.empty() && std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
+    OptimizerRule found = optimizer_rule(rule, optimizer, place);
+    if (rules_apply && found.rule != StepRule::kAsItIs) continue;
+    if (!found.warning.empty() && std::ranges::find(texts, found.warning) == texts.end()) {
+      texts.push_back(std::move(found.warning));
+    }
   }
   return texts;
+}
+
+Result<Spec> with_means_for(const Spec& spec, const OptimizerTraits& optimizer) {
+  double pull = 0;
+  for (const SpecRule& rule : spec.rules) {
+    pull = std::max(pull, optimizer_rule(rule, optimizer, OptimizerPlace::kRegister).pull);
+  }
+  return pull > 0 ? spec.with_pull(static_cast<float>(pull)) : spec;
 }
 
 double MomentumRate::times(std::uint64_t step) const noexcept {

@@ -147,6 +147,26 @@ TEST(OptimizerRules, SayWhatIsLostAndWhatToWrite) {
             "(docs/results/training/late-codecs.md): take one of these");
 }
 
+TEST(OptimizerRules, RulesThatApplyNeedNoWarning) {
+  const Spec spec = *Spec::parse("direct(a*: 3lc, b*: topk, rest 3lc:s=1.5)");
+  const auto warned = [&](std::string_view name, bool apply) {
+    const OptimizerTraits optimizer = OptimizerTraits::named(name, 0, 0.9);
+    return optimizer_warnings(spec, optimizer, OptimizerPlace::kRegister, apply).size();
+  };
+  EXPECT_EQ(warned("AdamW", false), 3);
+  EXPECT_EQ(warned("AdamW", true), 0);
+  EXPECT_EQ(warned("Lion", true), 3);
+}
+
+TEST(OptimizerRules, MeansAreAsFineAsTheRulesNeed) {
+  const auto with = [](std::string_view spec, std::string_view optimizer) {
+    return with_means_for(*Spec::parse(spec), OptimizerTraits::named(optimizer, 0, 0.9))->codecs;
+  };
+  EXPECT_EQ(with("3lc", "AdamW"), "3lc:s=1,mode=auto,runs=on,pull=0.5");
+  EXPECT_EQ(with("3lc", "SGD"), "3lc:s=1,mode=auto,runs=on");
+  EXPECT_EQ(with("topk", "AdamW"), Spec::parse("topk")->codecs);
+}
+
 TEST(OptimizerRules, OfAnOuterOptimizer) {
   const OptimizerTraits nesterov = OptimizerTraits::named("SGD", 0.9, 0);
   const OptimizerRule late = rule_of("topk", nesterov, OptimizerPlace::kOuter);

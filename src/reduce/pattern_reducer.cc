@@ -10,7 +10,7 @@
 
 #include "base/no_memory.h"
 #include "base/random.h"
-#include "channel/metered_channel.h"
+#include "deltawire/spec.h"
 #include "reduce/reducer_state.h"
 #include "reduce/values.h"
 #include "reduce/vote.h"
@@ -67,7 +67,7 @@ namespace {
 
 Status check_idle(const BucketsInFlight& buckets) {
   if (!buckets.step_is_open()) return {};
-  return fail(ErrorCode::kState, "a step is open; finish it before loading");
+  return fail(ErrorCode::kState, "a step is open; finish it first");
 }
 
 std::span<const std::unique_ptr<Channel>> saved_of(const PatternInfo& info,
@@ -108,7 +108,7 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
     if (Status distinct = exchange->tensors().check_distinct(bucket.tensors); !distinct) return distinct;
     if (Status legal = check(bucket, step, transport); !legal) return legal;
     transport.arrive(step.number);
-    exchange->tensors().look_for_infinities(passes_nonfinite_);
+    exchange->tensors().look_for_infinities(options_.policy.nonfinite == NonFinite::kPass);
     exchange->open(bucket, step, transport, deadline, 0);
     return in_flight_.start(std::move(exchange));
   });
@@ -155,8 +155,9 @@ Result<Report> PatternReducer::finish() {
   run.report().digest = digest_;
   // Equal on all ranks, as the means are.
   Status fits = or_no_memory("rounding means", [&] { return bucket.tensors().check_range(); });
-  if (!fits && !passes_nonfinite_) return give_up(run.transport(), std::move(fits.error()));
-  if (passes_nonfinite_) finite_ = finite_ && bucket.tensors().finite() && fits.has_value();
+  const bool passes = options_.policy.nonfinite == NonFinite::kPass;
+  if (!fits && !passes) return give_up(run.transport(), std::move(fits.error()));
+  if (passes) finite_ = finite_ && bucket.tensors().finite() && fits.has_value();
   run.report().finite = finite_;
   const bool last = run.step().last;
   Status ended = or_no_memory("ending a bucket", [&]() -> Status {
@@ -205,7 +206,7 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
   finite_ = true;
   // The first step has failed, so there has been none: the state is that of a rank which has not begun it, as
   // others may be. Residuals that a failed step folds stay with their rank.
-  if (!place_.stands && !folds_) take_place(0, 0);
+  if (!place_.stands && options_.revert != Revert::kFold) take_place(0, 0);
   (void)or_no_memory("saying which step stands", [&]() -> Status {
     say_which_step_stands(error, transport);
     return {};
@@ -215,7 +216,7 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
 
 // The transport has failed: so the bucket is encoded, and taken back.
 void PatternReducer::keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept {
-  if (folds_ && begin(bucket, step, transport, MachineClock::now())) (void)finish();
+  if (options_.revert == Revert::kFold && begin(bucket, step, transport, MachineClock::now())) (void)finish();
 }
 
 Result<std::vector<std::byte>> PatternReducer::save() const {
@@ -291,6 +292,20 @@ std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, s
   return uses;
 }
 
+Status PatternReducer::refine_means(float pull) {
+  return or_no_memory("changing how means are coded", [&]() -> Status {
+    if (Status idle = check_idle(in_flight_); !idle) return idle;
+    const auto own = Spec::parse(spec());
+    if (!own) return forward_error(own);
+    const auto finer = own->with_pull(pull);
+    if (!finer || finer->text == own->text) return finer ? Status() : forward_error(finer);
+    for (MeteredChannel* const channel : of_means_) {
+      if (Status recoded = channel->recode(finer->codecs); !recoded) return recoded;
+    }
+    return {};
+  });
+}
+
 Memory PatternReducer::memory() const noexcept {
   return {meter_->held(MemoryMeter::Use::kResiduals), meter_->held(MemoryMeter::Use::kStaging),
           meter_->held(MemoryMeter::Use::kMessages), meter_->peak()};
@@ -310,6 +325,7 @@ Status add_channel(Channels& channels, std::string_view codecs, const ReducerOpt
                                .measure_flow = options.measure_flow && is_first};
   auto made = make_metered_channel(codecs, channel, {channels.meter, channels.workers, options.backend});
   if (!made) return forward_error(made);
+  if (means) channels.of_means.push_back(made->get());
   channels.all.push_back(std::move(*made));
   return {};
 }

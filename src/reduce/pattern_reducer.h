@@ -10,6 +10,7 @@
 
 #include "base/buffer_pool.h"
 #include "base/memory_meter.h"
+#include "channel/metered_channel.h"
 #include "deltawire/channel.h"
 #include "deltawire/reducer.h"
 #include "deltawire/workers.h"
@@ -49,6 +50,7 @@ struct Channels {
   std::shared_ptr<MemoryMeter> meter;
   std::shared_ptr<Workers> workers;
   std::vector<std::unique_ptr<Channel>> all;
+  std::vector<MeteredChannel*> of_means = {};  // those of them that code means
 };
 
 // For Channel::load_weighted.
@@ -69,14 +71,15 @@ class PatternReducer : public WakeableReducer {
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
   Status load_resized(const SavedRanks& saved) override;
+  Status refine_means(float pull) override;
 
  protected:
   PatternReducer(PatternInfo info, Channels channels, const ReducerOptions& options)
       : info_(info),
-        passes_nonfinite_(options.policy.nonfinite == NonFinite::kPass),
-        folds_(options.revert == Revert::kFold),
+        options_(options),
         meter_(std::move(channels.meter)),
         channels_(std::move(channels.all)),
+        of_means_(std::move(channels.of_means)),
         pool_(meter_, MemoryMeter::Use::kStaging) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
@@ -111,7 +114,9 @@ class PatternReducer : public WakeableReducer {
   };
 
   Status check(const Bucket& bucket, const Step& step, const Transport& transport);
-  PairRules pair_rules() const { return {*this, channel(0), info_.key_value, folds_}; }
+  PairRules pair_rules() const {
+    return {*this, channel(0), info_.key_value, options_.revert == Revert::kFold};
+  }
   Status vote_and_drain(BucketExchange& last);
   void end_step() noexcept;
   // Ends a step that failed: aborts the transport, frees the memory, reverts.
@@ -120,11 +125,11 @@ class PatternReducer : public WakeableReducer {
   void take_place(int world, int rank) noexcept;
 
   PatternInfo info_;
-  bool passes_nonfinite_;
-  bool folds_;
+  ReducerOptions options_;
   std::shared_ptr<MemoryMeter> meter_;
   std::vector<std::unique_ptr<Channel>> channels_;
-  BufferPool pool_;  // before the buckets, which use it
+  std::vector<MeteredChannel*> of_means_;  // among them
+  BufferPool pool_;                        // before the buckets, which use it
   BucketsInFlight in_flight_;
   std::uint64_t digest_ = 0;
   bool finite_ = true;  // the open step's means so far

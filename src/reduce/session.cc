@@ -190,6 +190,11 @@ Status Session::load_resized(const SavedRanks& saved) {
   return parts_->queue.while_idle([&] { return parts_->reducer->load_resized(saved); });
 }
 
+Status Session::refine_means(float pull) {
+  if (parts_->forked()) return refused_in_child();
+  return parts_->queue.while_idle([&] { return parts_->reducer->refine_means(pull); });
+}
+
 void Session::abort(std::string_view reason, int suspect) {
   abort(Error{ErrorCode::kAborted, std::string(reason), suspect});
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -178,6 +179,70 @@ TEST(Session, SavesLoadsAndGoesOn) {
   EXPECT_TRUE(results.at(0) == results.at(1));
 }
 
+// Values that no codec sends at once.
+Owned uneven(int rank, std::uint64_t step) {
+  Owned made(0.0F);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    made.values[i] = static_cast<float>((i * 7919 + step * 31 + static_cast<std::size_t>(rank) * 17) % 101);
+  }
+  return made;
+}
+
+// As if their spec had said so, once a step of zeros has left nothing behind; and what is saved fits the
+// spec, that of before.
+TEST(Session, MeansAreFinerFromAStepOn) {
+  const std::string coarse = "direct(3lc:s=1,mode=auto,runs=on)";
+  std::vector<std::vector<float>> ends;
+  std::vector<std::byte> saved;
+  for (const auto& [spec, pull] :
+       {std::pair{std::string("3lc:pull=0.5"), 0.0F}, {"3lc", 0.5F}, {"3lc", 0.0F}}) {
+    const Sessions sessions = open_sessions(spec, 3);
+    on_each(sessions, [&](int rank, Session& session) {
+      Owned nothing(0.0F);
+      ASSERT_TRUE(reduce(session, nothing, 0));
+      if (pull > 0) {
+        const Status refined = session.refine_means(pull);
+        ASSERT_TRUE(refined) << refined.error().message;
+      }
+      Owned last = uneven(rank, 0);
+      for (std::uint64_t step = 1; step < 4; ++step) {
+        last = uneven(rank, step);
+        const auto report = reduce(session, last, step);
+        ASSERT_TRUE(report) << report.error().message;
+      }
+      if (rank > 0) return;
+      ends.push_back(last.values);
+      if (pull == 0) return;
+      EXPECT_EQ(session.spec(), coarse);
+      EXPECT_FALSE(session.refine_means(2)) << "no s";
+      const auto state = session.save();
+      ASSERT_TRUE(state) << state.error().message;
+      saved = *state;
+    });
+  }
+  EXPECT_TRUE(ends.at(0) == ends.at(1));
+  EXPECT_FALSE(ends.at(1) == ends.at(2));
+  const Sessions sessions = open_sessions(coarse, 1);
+  const Status loaded = sessions[0]->load(saved);
+  EXPECT_TRUE(loaded) << loaded.error().message;
+}
+
+TEST(Session, MeansThatOneRankAloneRefinesAreRefused) {
+  const Sessions sessions = open_sessions("3lc", 2);
+  on_each(sessions, [](int rank, Session& session) {
+    Owned first = uneven(rank, 0);
+    ASSERT_TRUE(reduce(session, first, 0));
+    if (rank == 1) {
+      EXPECT_TRUE(session.refine_means(0.5F));
+    }
+    Owned second = uneven(rank, 1);
+    const auto report = reduce(session, second, 1);
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code, ErrorCode::kMismatch) << report.error().message;
+    EXPECT_EQ(second.values, uneven(rank, 1).values);
+  });
+}
+
 TEST(Session, MasksMomentumBetweenSteps) {
   const Sessions sessions = open_sessions("gather(sbc:p=0.0001)", 2);
   on_each(sessions, [](int, Session& session) {
@@ -210,6 +275,7 @@ TEST(Session, WhileABucketIsInFlightNothingElseIsDone) {
     submit(session, tensor, {0, 0, true}, [&](const auto& report) { over.set_value(bool{report}); });
     EXPECT_EQ(session.save().error().code, ErrorCode::kState);
     EXPECT_EQ(session.load({}).error().code, ErrorCode::kState);
+    EXPECT_EQ(session.refine_means(0.5F).error().code, ErrorCode::kState);
     const Named momentum = tensor.named();
     EXPECT_EQ(session.mask_sent(std::span(&momentum, 1)).error().code, ErrorCode::kState);
     asked.set_value();

@@ -22,6 +22,12 @@ class WakeableReducer : public Reducer {
   virtual void keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept {
     (void)bucket, (void)step, (void)transport;
   }
+
+  // As Session's.
+  virtual Status refine_means(float pull) {
+    (void)pull;
+    return {};
+  }
 };
 
 // As make_reducer.

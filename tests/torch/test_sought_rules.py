@@ -7,7 +7,7 @@ import warnings
 
 import deltawire.torch
 import torch
-from models import Net, backward, fingerprint, wrapped
+from models import Net, backward, batch, fingerprint, wrapped
 from ranks import results
 from test_row_energies import apart, exact_squares, received
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -84,8 +84,30 @@ def test_the_adam_that_first_steps_the_model_is_stepped_by_rows():
             assert "beta1 0.5; second moment by rows" in table
             assert len(texts) == (rank == 0)
             assert all("AdamW steps 6 of 12 tensors" in text for text in texts)
-            assert all("register(model, spec, optimizer=optimizer)" in text for text in texts)
+            assert all('momentum="optimizer": it is left alone' in text for text in texts)
         assert kept, "a step without mean squares has changed what a checkpoint has brought"
+
+
+def finer(rank, world_size, report):
+    """The weights by each of these specs, where the optimizer first steps by gradients of zero, of
+    which nothing is sent and nothing waits."""
+    ends = []
+    for spec in ("3lc", "3lc:pull=0.5", "3lc:pull=1"):
+        model = wrapped(Net())
+        optimizer = AdamW(model.parameters(), lr=0.01)
+        with contextlib.closing(deltawire.torch.register(model, spec)):
+            (0 * model(batch(rank, 0)[0])).sum().backward()
+            optimizer.step()
+            for step in range(1, 4):
+                backward(model, rank, step)
+                optimizer.step()
+        ends.append(fingerprint(model))
+    return ends
+
+
+def test_means_are_finer_from_the_first_step_on():
+    for found, from_the_start, coarse in results(finer, 2):
+        assert found == from_the_start != coarse
 
 
 def not_taken(rank, world_size, report):

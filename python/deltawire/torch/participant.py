@@ -4,8 +4,9 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
-from typing import NoReturn
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -135,6 +136,9 @@ class Participant(ClosesAtEnd, BaseSession):
         """Tells the other ranks why this one leaves."""
         self._session.abort(gave_up(self._number, cause, self._who))
 
+    def _refine_means(self, pull: float) -> None:
+        self._session.refine_means(pull)
+
     def advise(self, first: str) -> None:
         """What an error about values that are not finite is to advise first."""
         self._history.advise(first)
@@ -238,3 +242,14 @@ class Participant(ClosesAtEnd, BaseSession):
         """Ends the exchange on every rank after Ctrl-C on this one."""
         if not self._session.closed:
             self._session.abort(f"interrupted on {self._who}")
+
+
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """Calls a bound method as long as there is its object."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> None:
+        if (there := reference()) is not None:
+            there(*args)
+
+    return call

@@ -72,7 +72,7 @@ def register(
             "signsgd" and the like; "3lc" under Adam and AdamW; see `momentum`), and for one that
             cuts what the optimizer's step can't see ("gcomp", which cuts nothing without it; see
             `SignificanceSource`). Without it "3lc" takes the Adam or AdamW of all parameters that
-            first steps the model, and rank 0 logs so; only means are then not coded finer.
+            first steps the model, and rank 0 logs so.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds for a bucket, from when all ranks have arrived, before the ranks give up
             and name the culprit; also how long a rank may be silent.

@@ -3,7 +3,7 @@ signature and refuses annotations that are strings.)"""
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.unexchanged import Unexchanged
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled, profiled_until
-from deltawire.torch.participant import DetachedSession, Participant
+from deltawire.torch.participant import DetachedSession, Participant, weakly
 
 _AFTER_CLOSE = (
     "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "
@@ -96,13 +96,14 @@ class Hook(Participant):
         uses = uses or OptimizerUses(OptimizerRules([]))
         self._source, self._energies = uses.source, uses.energies
         self.optimizer_rules = uses.rules
+        self.optimizer_rules.refine_means = weakly(self._refine_means)
         self.optimizer_rules.attach()
         weakref.finalize(self, self.optimizer_rules.remove)
         self._check = check  # None: parameters are not compared
         self._agreed = 0  # of the step under way
         self._unexchanged: Unexchanged | None = None
         if notices_unexchanged:
-            self._unexchanged = Unexchanged(parameters, self.rank, weak_give_up(self))
+            self._unexchanged = Unexchanged(parameters, self.rank, weakly(self._give_up))
         self._loss_scale = loss_scale or LossScale(None)
         self._scale = 1.0  # of the step under way
         self._step = 0
@@ -392,12 +393,6 @@ def _check_forward(hook: Hook, ddp_model: DistributedDataParallel, outputs: obje
         raise
     if hook._unexchanged is not None:
         hook._unexchanged.watch(outputs)
-
-
-def weak_give_up(hook: Hook) -> Callable[[Exception], None]:
-    """Ends the hook's exchange, while there is the hook."""
-    give_up = weakref.WeakMethod(hook._give_up)
-    return lambda cause: None if (call := give_up()) is None else call(cause)
 
 
 def _copied_hook(spec: str, rank: int, world_size: int) -> Hook:

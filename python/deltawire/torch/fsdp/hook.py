@@ -27,7 +27,7 @@ from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 from deltawire.torch.metrics.explanation import Explanation
-from deltawire.torch.participant import Participant
+from deltawire.torch.participant import Participant, weakly
 
 _END_OF_STEP = "end of step"
 
@@ -108,6 +108,7 @@ class ShardedHook(Participant):
         self.replicas = dist.get_process_group_ranks(replicas)
         self._rules = rules
         self.optimizer_rules = rules.uses.rules
+        self.optimizer_rules.refine_means = weakly(self._refine_means)
         shards = [shard for group in groups for shard in group.shards]
         gradient_bytes = sum(shard.room * shard.dtype.itemsize for shard in shards)
         seconds, parts = rules.timeout_ms / 1e3, rules.choice.parts

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -13,16 +13,24 @@ from deltawire import _core
 
 logger = logging.getLogger("deltawire")
 
-_FINER = (
-    "with register(model, spec, optimizer=optimizer) means are coded finer for it, too, which "
-    'trains better (docs/guides/pytorch.md, "Momentum")'
-)
-
 
 class MomentumWarning(UserWarning):
     """An optimizer's momentum acts on gradients that arrive late, or a second time; or its second
     moment on a few large values in place of a gradient. To silence it:
     `warnings.filterwarnings("ignore", category=deltawire.torch.MomentumWarning)`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """What becomes of an optimizer that was not given.
+
+    Attributes:
+        by_rule: what happens, if a rule steps it from now on.
+        in_the_way: why none does, where one might; "": none is needed.
+    """
+
+    by_rule: str = ""
+    in_the_way: str = ""
 
 
 def traits_of(optimizer: torch.optim.Optimizer, groups: Iterable[dict]) -> _core.OptimizerTraits:
@@ -46,7 +54,7 @@ def watch(
     parameters: Iterable[torch.nn.Parameter],
     rank: int,
     stepped_by_rule: Collection[int] = (),
-    take: Callable[[torch.optim.Optimizer], tuple[bool, str]] | None = None,
+    take: Callable[[torch.optim.Optimizer], Taken] | None = None,
 ) -> None:
     """Warns, on rank 0, if the optimizer that first steps these parameters doesn't go with the
     spec.
@@ -84,7 +92,7 @@ class _Watch:
     parameters: dict[int, weakref.ref]  # by id
     rank: int
     provided: Collection[int]
-    take: Callable[[torch.optim.Optimizer], tuple[bool, str]] | None
+    take: Callable[[torch.optim.Optimizer], Taken] | None
 
     def is_over(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether there is nothing left to watch: this is the model's optimizer, for which it has
@@ -94,16 +102,17 @@ class _Watch:
         groups = [group for group in optimizer.param_groups if self._steps_ours(group)]
         if not groups:
             return False
-        taken, text = self.take(optimizer) if self.take is not None else (False, "")
+        taken = self.take(optimizer) if self.take is not None else Taken()
         if self.rank != 0:
             return True
-        if taken:
-            logger.warning("%s; %s", text, _FINER)
+        if taken.by_rule:
+            logger.warning("%s", taken.by_rule)
             return True
-        why = f". This is not done by itself: {text}" if text else ""
+        why = f". This is not done by itself: {taken.in_the_way}" if taken.in_the_way else ""
         provided = not held_by(optimizer).isdisjoint(self.provided)
-        texts = _of_register(self.spec, traits_of(optimizer, groups), provided)
-        _warn((each + why for each in texts if each), stacklevel=5)
+        traits, place = traits_of(optimizer, groups), _core.OptimizerPlace.REGISTER
+        texts = _core.optimizer_warnings(self.spec, traits, place, provided)
+        _warn((each + why for each in texts), stacklevel=5)
         return True
 
     def _steps_ours(self, group: dict) -> bool:
@@ -142,16 +151,6 @@ def warn_of(
     _warn(_core.optimizer_warnings(spec, traits, place), stacklevel=stacklevel + 1)
 
 
-def _of_register(
-    spec: _core.Spec, optimizer: _core.OptimizerTraits, provided: bool
-) -> Iterator[str]:
-    """What the table warns of, but for what a rule of the optimizer provides for."""
-    for rule in spec.rules:
-        found = _core.optimizer_rule(rule, optimizer)
-        if not provided or found.rule == _core.StepRule.AS_IT_IS:
-            yield found.warning
-
-
 def _warn(texts: Iterable[str], *, stacklevel: int) -> None:
-    for text in dict.fromkeys(texts):
+    for text in texts:
         warnings.warn(text, MomentumWarning, stacklevel=stacklevel)

@@ -9,7 +9,11 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_rules.adam_without_momentum import AdamWithoutMomentum
-from deltawire.torch.core.optimizer_rules.momentum_advice import held_by, traits_of
+from deltawire.torch.core.optimizer_rules.momentum_advice import (
+    Taken,
+    held_by,
+    traits_of,
+)
 from deltawire.torch.core.optimizer_rules.momentum_as_rate import MomentumAsRate
 from deltawire.torch.core.optimizer_rules.row_second_moment import RowSecondMoment
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
@@ -33,10 +37,14 @@ def check_momentum(momentum: str) -> None:
         )
 
 
-def advice_of(optimizer: torch.optim.Optimizer, spec: _core.Spec) -> list[_core.OptimizerRule]:
-    """What the table says of each of the spec's rules with this optimizer, in their order."""
-    traits = traits_of(optimizer, optimizer.param_groups)
-    return [_core.optimizer_rule(rule, traits) for rule in spec.rules]
+def check_held(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
+    """Raises InvalidArgumentError for an optimizer that holds none of these (id -> name)."""
+    if held_by(optimizer).isdisjoint(names):
+        raise make_error(
+            "InvalidArgument",
+            f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
+            "optimizer that steps this model",
+        )
 
 
 def has_rule(optimizer: str, spec: _core.Spec) -> bool:
@@ -57,8 +65,7 @@ def with_means_for(
     open."""
     if optimizer is None or momentum == IN_OPTIMIZER:
         return spec
-    pull = max(each.pull for each in advice_of(optimizer, spec))
-    return spec.with_pull(pull) if pull else spec
+    return _core.with_means_for(spec, traits_of(optimizer, optimizer.param_groups))
 
 
 class OptimizerRules:
@@ -67,9 +74,11 @@ class OptimizerRules:
     Attributes:
         by_rows: the one that needs mean squares beside the coded gradients; None: there is none.
         take: what to ask before an optimizer's first step; see `SoughtRules`. None: nothing.
+        refine_means: `Session.refine_means` of the exchange, which sets it.
     """
 
-    take: Callable[[torch.optim.Optimizer], tuple[bool, str]] | None = None
+    take: Callable[[torch.optim.Optimizer], Taken] | None = None
+    refine_means: Callable[[float], None]
     _idle = "optimizers are left alone"
 
     def __init__(self, rules: list[OptimizerRule]) -> None:
@@ -113,7 +122,7 @@ class OptimizerRules:
 class SoughtRules(OptimizerRules):
     """The second moment by rows for an optimizer that was not given: for the one that first steps
     the model, if the table has that rule for it, from this step on. All ranks see theirs between
-    the same two exchanges, so that what travels for it begins alike.
+    the same two exchanges, so that what travels for it, and finer means, begin alike.
     """
 
     _idle = "of optimizers only Adam and AdamW are stepped in another way, once they are seen"
@@ -133,29 +142,36 @@ class SoughtRules(OptimizerRules):
         """As of `RowSecondMoment`."""
         return self._rules[0].needs() if self._rules else set()
 
-    def take(self, optimizer: torch.optim.Optimizer) -> tuple[bool, str]:
-        """Before an optimizer's first step: makes and attaches its rule. Returns whether it did,
-        and what happens or what is in the way ("": nothing is needed)."""
+    def take(self, optimizer: torch.optim.Optimizer) -> Taken:
+        """Before an optimizer's first step: makes and attaches its rule, if it has one."""
         try:
-            bare = arguments.bare_optimizer(optimizer, "the optimizer that steps the model")
-            found = rules_for(bare, AS_RATE, self._model)
+            by_rows = _unasked(optimizer, self._model)
         except DeltawireError as cause:
-            return False, str(cause)
-        if self._is_over or found.by_rows is None:
-            return False, ""
-        names = self._model.names
-        if missed := names.keys() - found.held:
-            return False, f"the optimizer has {len(names) - len(missed)} of {len(names)} tensors"
-        self._rules = [found.by_rows]
-        found.by_rows.begins_late(self.received)
+            return Taken(in_the_way=str(cause))
+        if self._is_over or by_rows is None:
+            return Taken()
+        self.refine_means(by_rows.pull)
+        self._rules = [by_rows]
+        by_rows.begins_late(self.received)
         self.go_to(self._step)
         self.attach()
-        return True, self.text()
+        return Taken(by_rule=self.text())
 
     def remove(self) -> None:
         """As of any rules; none is sought any more."""
         self._is_over = True
         super().remove()
+
+
+def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> RowSecondMoment | None:
+    """The rule by rows of an optimizer that nobody gave for this; None: it needs none. Raises
+    DeltawireError for one that can't be taken."""
+    bare = arguments.bare_optimizer(optimizer, "the optimizer that steps the model")
+    found = rules_for(bare, AS_RATE, model)
+    if found.by_rows is not None and (missed := model.names.keys() - found.held):
+        held = f"{len(model.names) - len(missed)} of {len(model.names)}"
+        raise make_error("InvalidArgument", f"the optimizer has {held} tensors")
+    return found.by_rows
 
 
 def _sought(model: CodedTensors) -> OptimizerRules:
@@ -179,17 +195,13 @@ def rules_for(
         return OptimizerRules([])
     if optimizer is None:
         return _sought(model)
-    if held_by(optimizer).isdisjoint(model.names):
-        raise make_error(
-            "InvalidArgument",
-            f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
-            "optimizer that steps this model",
-        )
+    check_held(optimizer, model.names)
     return OptimizerRules(list(_rules_of(optimizer, model)))
 
 
 def _rules_of(optimizer: torch.optim.Optimizer, model: CodedTensors) -> Iterator[OptimizerRule]:
-    spec, found = model.spec, advice_of(optimizer, model.spec)
+    spec, traits = model.spec, traits_of(optimizer, optimizer.param_groups)
+    found = [_core.optimizer_rule(rule, traits) for rule in spec.rules]
     refusal = next((each.refusal for each in found if each.refusal), "")
     if refusal and not spec.uses_significance:
         raise make_error("InvalidArgument", f"{refusal}; leave optimizer= out")

@@ -91,6 +91,7 @@ class RowSecondMoment(OptimizerRule):
     Attributes:
         received: by id(parameter), of the last exchange; whoever exchanges sets it. Tensors without
             are stepped by their own gradient's mean squares.
+        pull: how fine it needs means to be, for `Session.refine_means`.
     """
 
     _named = "second moment by rows"
@@ -103,6 +104,7 @@ class RowSecondMoment(OptimizerRule):
     ) -> None:
         super().__init__(optimizer, coded, advice)
         self.received: dict[int, Received] = {}
+        self.pull = advice.pull
         self._known: dict[int, _Known] = {}
         self._is_late = False
         for each in _REFUSED:

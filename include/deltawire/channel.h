@@ -209,7 +209,15 @@ class DELTAWIRE_API Channel {
     return decode(std::span(&message, 1), parts, expected, into, scale);
   }
 
-  // The same with several messages of one sender, which differ only in their parts; together if a device
+  // The payload of a message that sends_values, one frame whose head and payload may be two pieces: what
+  // decode would make of its parts, one behind the other, checked but not copied. The payload may be memory
+  // that its sender can still change: nothing but its checksums depends on what is read, and any bits are
+  // values. `verifies`: whether they are looked at; not where all who have the values compare a digest of
+  // them. Errors: those of decode.
+  virtual Result<Bytes> values_of(std::span<const Bytes> pieces, const MessageLayout& parts,
+                                  const MessageId& expected, bool verifies) = 0;
+
+  // As decode, of several messages of one sender, which differ only in their parts; together if a device
   // codes. An error that it finds later in a part is that of the bucket's means.
   virtual Status decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
                             float scale);

@@ -20,6 +20,9 @@ using Deadline = Clock::time_point;
 // A longer message is kLimit.
 inline constexpr std::uint64_t kMessageBytesMax = std::uint64_t{1} << 30;
 
+// Memory that all ranks of a mesh read where it lies; the library's own.
+class SharedAreas;
+
 // Messages between a pair of ranks match by tag; messages with one tag keep their order. Messages that come
 // before their receive is posted are kept, up to 64 of them or 64 MiB for each peer; beyond that the peer's
 // stream pauses until a receive is posted.
@@ -42,7 +45,8 @@ struct LastCommit {
   std::vector<int> unheard;      // after a failure: ranks that have not confirmed it
 };
 
-// Bytes that crossed this rank's links since the start, message headers and control messages included.
+// Bytes that crossed this rank's links since the start, message headers and control messages included, and
+// bytes that others read where they lie.
 struct Traffic {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
@@ -148,6 +152,10 @@ class DELTAWIRE_API Transport {
   // The longest round trip to a rank, as measured when the ranks met; 0 where it is unknown or there is no
   // network between them. What waits for an answer sends ahead by as much as the line holds meanwhile.
   virtual std::chrono::microseconds round_trip() const noexcept { return {}; }
+
+  // What the ranks share besides messages, if they are all processes of one machine; null if they are not. It
+  // lasts as long as the transport; one thread uses it at a time.
+  virtual SharedAreas* shared_areas() noexcept { return nullptr; }
 };
 
 }  // namespace deltawire

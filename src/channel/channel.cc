@@ -116,9 +116,10 @@ class ChannelImpl final : public MeteredChannel {
         options_(options),
         resources_(std::move(resources)),
         residuals_(resources_.meter, resources_.backend.get()),
-        scratch_held_(resources_.meter, MemoryMeter::Use::kMessages),
         encoder_(codecs(), options_, residuals_),
-        maker_(encoder_, resources_.backend == nullptr, resources_.meter) {}
+        maker_(encoder_, resources_.backend == nullptr, resources_.meter) {
+    memory_.scratch_held = {resources_.meter, MemoryMeter::Use::kMessages};
+  }
 
   const std::string& spec() const noexcept override { return rules_.now.spec(); }
   const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept override {
@@ -149,6 +150,8 @@ class ChannelImpl final : public MeteredChannel {
                 Into into, float scale) override;
   Status decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
                     float scale) override;
+  Result<Bytes> values_of(std::span<const Bytes> pieces, const MessageLayout& parts,
+                          const MessageId& expected, bool verifies) override;
   Status decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                       float scale, std::span<Pairs> means) override;
   Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
@@ -199,7 +202,6 @@ class ChannelImpl final : public MeteredChannel {
   ChannelResources resources_;
   ResidualStore residuals_;
   CodingMemory memory_;
-  MeteredBytes scratch_held_;
   PartEncoder encoder_;
   MessageMaker maker_;
 };
@@ -223,7 +225,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
     } else {
       code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
     }
-    scratch_held_.set(memory_.scratch.capacity() + maker_.writer_bytes());
+    memory_.scratch_held.set(memory_.scratch.capacity() + maker_.writer_bytes());
     if (Status made = maker_.close(id, low_half(rules_.hash)); !made) return forward_error(made);
     return maker_.pieces(0);
   });
@@ -322,6 +324,12 @@ Status ChannelImpl::decode_all(std::span<const ReceivedMessage> messages, const 
   if (!resources_.backend) return Channel::decode_all(messages, expected, into, scale);
   const ExpectedMessage each{expected, low_half(rules_.hash), std::span<const Named>()};
   return decode_messages_on_device(messages, each, codecs(), Target{into, scale}, memory_);
+}
+
+Result<Bytes> ChannelImpl::values_of(std::span<const Bytes> pieces, const MessageLayout& parts,
+                                     const MessageId& expected, bool verifies) {
+  const ExpectedMessage due{expected, low_half(rules_.hash), parts};
+  return values_of_message(pieces, due, codecs(), verifies, memory_);
 }
 
 Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,

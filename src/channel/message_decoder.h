@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/memory_meter.h"
 #include "channel/codec_rules.h"
 #include "channel/decode_runs.h"
 #include "channel/half_codecs.h"
@@ -63,11 +64,16 @@ struct CodingMemory {
   std::vector<std::byte> scratch;
   DecodeRuns runs;
   std::vector<float> dense;
+  MeteredBytes scratch_held = {};
 };
 
 // Of a message in pieces: a piece holds whole frames, or the head of one whose payload is the next piece.
 Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                       const PartCodecs& codecs, const Target& target, CodingMemory& memory);
+
+// Channel::values_of.
+Result<Bytes> values_of_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
+                                const PartCodecs& codecs, bool verifies, CodingMemory& memory);
 
 // Several messages of one sender into a device's memory, all together. `each` says what they have in common.
 Status decode_messages_on_device(std::span<const ReceivedMessage> messages, const ExpectedMessage& each,

@@ -2,10 +2,12 @@
 // of them, and each should cost little more than its copy.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "base/little_endian.h"
 #include "channel/decode_runs.h"
@@ -40,6 +42,24 @@ inline void take_raw_values(Bytes values, const TensorSlot& tensor, const Target
     std::memcpy(slot, values.data(), values.size());
   } else {
     for (std::uint64_t i = 0; i < tensor.count; ++i) slot[i] = target.scale * value_at(i);
+  }
+}
+
+// What take_raw_values of one tensor after another adds to zeros: their sum, where all are there. REQUIRES:
+// the defined floating-point mode; each has as many values as the sum.
+inline void sum_raw_values(std::span<const std::byte* const> addends, float scale,
+                           std::span<float> sum) noexcept {
+  constexpr std::size_t kBlock = 2048;  // stays in the first cache
+  for (std::size_t begin = 0; begin < sum.size(); begin += kBlock) {
+    const std::span<float> block = sum.subspan(begin, std::min(kBlock, sum.size() - begin));
+    const auto value_at = [&](const std::byte* addend, std::size_t i) {
+      return std::bit_cast<float>(load_le<std::uint32_t>(addend + (begin + i) * sizeof(float)));
+    };
+    // 0 + -0 is 0.
+    for (std::size_t i = 0; i < block.size(); ++i) block[i] = 0.0F + scale * value_at(addends.front(), i);
+    for (const std::byte* const addend : addends.subspan(1)) {
+      for (std::size_t i = 0; i < block.size(); ++i) block[i] += scale * value_at(addend, i);
+    }
   }
 }
 

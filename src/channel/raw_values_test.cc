@@ -1,11 +1,15 @@
 // Raw parts of float32, which are copied in runs: the same values and errors as each by itself.
+#include "channel/raw_values.h"
+
 #include <array>
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "base/random.h"
 #include "channel/channel_testing.h"
 #include "deltawire/channel.h"
 
@@ -122,6 +126,95 @@ TEST(RawValues, DimsOfAnotherTensorAreRefused) {
   parts[0].tensor.dims = dims;
   sender->revert();
   EXPECT_TRUE(sender->encode(parts, step_id(0)));
+}
+
+// A long part, whose chunks are its own, behind short ones that share one.
+struct Long {
+  Values values = Values(70000, 0.25F);
+  Three rest;
+
+  std::vector<Named> named() {
+    std::vector<Named> parts = rest.named();
+    values[69999] = -0.0F;
+    parts.push_back(testing::named("long", values));
+    return parts;
+  }
+  Values all() const {
+    Values all;
+    for (const Values* each : {&rest.a, &rest.b, &rest.c, &values})
+      all.insert(all.end(), each->begin(), each->end());
+    return all;
+  }
+};
+
+TEST(RawValues, AreCheckedWhereTheyLie) {
+  Long sent;
+  const auto parts = sent.named();
+  const auto sender = channel("fp32", Revert::kExact, 16);
+  const auto pieces = sender->encode_in_place(parts, step_id(0), 0);
+  ASSERT_TRUE(pieces);
+  std::vector<std::byte> payload = join(pieces->subspan(1));
+  const std::array<Bytes, 2> lent{pieces->front(), payload};
+  const auto apart = sender->values_of(lent, parts, step_id(0), true);
+  ASSERT_TRUE(apart) << apart.error().message;
+  EXPECT_EQ(apart->data(), payload.data());
+  const Values expected = sent.all();
+  ASSERT_EQ(apart->size(), 4 * expected.size());
+  EXPECT_EQ(std::memcmp(apart->data(), expected.data(), apart->size()), 0);
+  const auto whole = join(*pieces);
+  const Bytes one(whole);
+  const auto joined = sender->values_of({&one, 1}, parts, step_id(0), true);
+  ASSERT_TRUE(joined) << joined.error().message;
+  EXPECT_EQ(joined->data(), whole.data() + pieces->front().size());
+  EXPECT_EQ(joined->size(), apart->size());
+
+  for (const std::size_t at : {std::size_t{0}, std::size_t{30}, payload.size() - 1}) {
+    payload[at] ^= std::byte{4};
+    const auto changed = sender->values_of(lent, parts, step_id(0), true);
+    ASSERT_FALSE(changed) << at;
+    EXPECT_EQ(changed.error().code, ErrorCode::kCorrupt);
+    EXPECT_TRUE(at == 0 || sender->values_of(lent, parts, step_id(0), false)) << "a digest will tell";
+    payload[at] ^= std::byte{4};
+  }
+  EXPECT_EQ(sender->values_of(lent, parts, step_id(1), true).error().code, ErrorCode::kMismatch);
+  EXPECT_EQ(sender->values_of({lent.data(), 1}, parts, step_id(0), true).error().code, ErrorCode::kTruncated);
+}
+
+TEST(RawValues, AMessageOfACodecHasNone) {
+  for (const char* const codec : {"int8", "3lc"}) {
+    Long sent;
+    const auto parts = sent.named();
+    const auto sender = channel(codec, Revert::kExact, 16);
+    const auto message = encoded(*sender, parts);
+    const Bytes one(message);
+    const auto values = sender->values_of({&one, 1}, parts, step_id(0), true);
+    ASSERT_FALSE(values) << codec;
+    EXPECT_EQ(values.error().code, ErrorCode::kCorrupt) << values.error().message;
+  }
+}
+
+// Summed up at once or added one by one, minus zeros and all.
+TEST(RawValues, SumsAreThoseOfOneAfterAnother) {
+  const CounterRng random(7);
+  for (const std::size_t addends : {1u, 2u, 5u}) {
+    for (const std::size_t count : {1u, 2047u, 2048u, 5000u}) {
+      std::vector<Values> given(addends, Values(count));
+      std::vector<const std::byte*> at;
+      for (std::size_t i = 0; i < addends; ++i) {
+        for (std::size_t k = 0; k < count; ++k) {
+          given[i][k] = k % 3 == 0 ? -0.0F : static_cast<float>(random.at(i * count + k)) * 0x1p-60F;
+        }
+        at.push_back(std::as_bytes(std::span(given[i])).data());
+      }
+      Values expected(count);
+      Values sum(count, 17.0F);
+      for (const Values& each : given) {
+        take_raw_values(std::as_bytes(std::span(each)), {expected.data(), count}, {Into::kAccumulate, 0.3F});
+      }
+      sum_raw_values(at, 0.3F, sum);
+      EXPECT_EQ(std::memcmp(sum.data(), expected.data(), 4 * count), 0) << addends << " of " << count;
+    }
+  }
 }
 
 }  // namespace

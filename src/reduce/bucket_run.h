@@ -87,6 +87,9 @@ class BucketRun {
   // rank's own in the pieces of encode.
   Status decode(Channel& channel, std::span<const ReceivedMessage> messages, const Source& source, Into into,
                 float scale);
+  // Channel::values_of, timed; errors blame the sender. Means are compared by the vote.
+  Result<Bytes> values_of(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
+                          const Source& source);
 
  private:
   std::uint16_t stage_in_step(std::uint16_t stage) const noexcept;

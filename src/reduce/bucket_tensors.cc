@@ -60,6 +60,7 @@ void publish_one(std::span<const float> means, const TensorSlot& tensor, bool pa
 bool BucketTensors::assign(const Bucket& bucket) {
   pair_targets_ = bucket.pair_means;
   settled_ = {};
+  apart_.clear();
   if (tensors_.assign(bucket.tensors) && !bucket.tensors.empty()) return true;
   begins_.clear();
   pair_means_.clear();
@@ -125,25 +126,43 @@ bool BucketTensors::is_settled() const noexcept {
   return settled_.elements > 0;
 }
 
-// Of a part of them, or all.
-std::uint64_t BucketTensors::digest_of(std::span<const float> part) const noexcept {
-  return fast_digest64(std::as_bytes(part), static_cast<std::uint64_t>(part.data() - means().data()));
+namespace {
+
+// Of means, or a part of them that begins at `place`.
+std::uint64_t digest_of(std::span<const float> part, std::uint64_t place) noexcept {
+  return fast_digest64(std::as_bytes(part), place);
 }
 
-void BucketTensors::settle(const Named& mean) noexcept {
+}  // namespace
+
+void BucketTensors::settle(const Named& mean, std::uint64_t place) noexcept {
   assert(backend_ == nullptr && mean.tensor.dtype == DType::kF32);
   if (mean.tensor.count == 0) return;
   const std::span values(static_cast<const float*>(mean.tensor.values), mean.tensor.count);
   settled_.elements += values.size();
-  settled_.digest += digest_of(values);
+  settled_.digest += digest_of(values, place);
   if (first_beyond(values, mean.own_dtype()) != values.size()) settled_.in_range = false;
   if (looks_for_infinities_ && settled_.finite) settled_.finite = all_finite(values);
+}
+
+void BucketTensors::settle(const Named& mean) noexcept {
+  const auto* const values = static_cast<const float*>(mean.tensor.values);
+  settle(mean, static_cast<std::uint64_t>(values - means().data()));
+}
+
+void BucketTensors::settle_apart(const Named& mean, std::size_t tensor) {
+  const Named& whole = all()[tensor];
+  assert(whole.tensor.dtype == DType::kF32 && mean.first >= whole.first);
+  const std::uint64_t before = mean.first - whole.first;
+  apart_.push_back({{static_cast<const float*>(mean.tensor.values), mean.tensor.count},
+                    static_cast<std::byte*>(whole.tensor.values) + sizeof(float) * before});
+  settle(mean, begins_[tensor] + before);
 }
 
 std::uint64_t BucketTensors::digest(std::uint64_t seed) const {
   assert(backend_ == nullptr || pair_means_.empty());
   if (backend_ != nullptr) return digest64(std::as_bytes(std::span(facts_.sums)), seed);
-  const std::uint64_t dense = is_settled() ? settled_.digest : digest_of(means());
+  const std::uint64_t dense = is_settled() ? settled_.digest : digest_of(means(), 0);
   seed = digest64(std::as_bytes(std::span(&dense, 1)), seed);
   for (const Pairs& mean : pair_means_) {
     seed = digest64(std::as_bytes(std::span(mean.keys)), seed);
@@ -184,7 +203,8 @@ void BucketTensors::publish() {
   }
   const FloatEnvironment environment;  // which rounding to 16 bits takes
   const bool past_caches = goes_past_caches(sizeof(float) * dense_elements_);
-  for (std::size_t i = 0; i < all().size(); ++i) {
+  for (const Apart& part : apart_) publish_one(part.mean, {part.to, part.mean.size()}, past_caches);
+  for (std::size_t i = 0; apart_.empty() && i < all().size(); ++i) {
     const TensorSlot& tensor = all()[i].tensor;
     if (tensor.count == 0 || tensor.has_keys()) continue;
     publish_one(mean_of(i), tensor, past_caches);

@@ -41,9 +41,9 @@ class BucketTensors {
   std::uint64_t elements() const noexcept;
   std::uint64_t raw_bytes() const noexcept;
 
-  // Takes memory for the means of dense tensors, uninitialized.
-  void stage() {
-    settled_ = {};
+  // Takes memory for the means of dense tensors, uninitialized. `begins`: no part has settled yet.
+  void stage(bool begins = true) {
+    if (begins) settled_ = {};
     staging_ = pool_->take(sizeof(float) * dense_elements_);
   }
   // The same with a backend: zeros, in its memory. None where there are no elements.
@@ -68,6 +68,9 @@ class BucketTensors {
   // This part of the dense means is as it will be published: looks at it for the next three while it is in
   // the cache. Of a bucket all parts or none, each once and in any order, the same parts on all ranks.
   void settle(const Named& mean) noexcept;
+  // The same where no memory was staged, and the parts of a tensor's mean lie apart: they must stay there
+  // until publish().
+  void settle_apart(const Named& mean, std::size_t tensor);
 
   // Before the next three: looks at means on a device.
   Status examine();
@@ -99,9 +102,15 @@ class BucketTensors {
     bool in_range = true;
   };
 
+  // A part of a mean that is not in means().
+  struct Apart {
+    std::span<const float> mean;
+    std::byte* to = nullptr;
+  };
+
   void list_means();
   bool is_settled() const noexcept;
-  std::uint64_t digest_of(std::span<const float> means) const noexcept;
+  void settle(const Named& mean, std::uint64_t place) noexcept;
 
   BufferPool* pool_;
   PartBackend* backend_;
@@ -114,6 +123,7 @@ class BucketTensors {
   bool looks_for_infinities_ = false;
   Settled settled_;
   BufferPool::Buffer staging_;
+  std::vector<Apart> apart_;
   std::vector<Pairs> pair_means_;
   std::span<Pairs> pair_targets_;  // where the caller wants them
 };

@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Points, Kill,
 TEST_P(Kill, TheSurvivorsAgree) {
   std::printf("seed %u\n", seed());
   std::mt19937 random(seed() + static_cast<unsigned>(GetParam()));
-  const std::string specs[] = {"3lc", "ring(fp32)", "gather(sbc:p=1%)"};
+  const std::string specs[] = {"3lc", "ring(fp32)", "gather(sbc:p=1%)", "fp32"};
   for (int trial = 0; trial < trials() && !HasFailure(); ++trial) {
     Death death;
     death.point = GetParam();
@@ -132,6 +132,66 @@ TEST_P(Kill, TheSurvivorsAgree) {
       ranks.send_signal(death.victim, SIGKILL);
     }
     expect_agreement(ranks, death.victim);
+  }
+}
+
+// Steps of one long tensor, long enough that most moments of a step are in the middle of a copy. After each,
+// every value must be the mean; after a failure, what was given.
+void train_whole(const RankContext& context, std::chrono::seconds deadline) {
+  auto transport = meet(context, "fp32");
+  if (!transport) return context.record(transport.error());
+  auto reducer = make_reducer("fp32");
+  if (!reducer) return context.record(reducer.error());
+  std::vector<float> values(std::size_t{1} << 20);
+  for (std::uint64_t step = 0;; ++step) {
+    const auto given = [&](std::size_t i, int rank) {
+      return static_cast<float>((i * 31 + step * 7 + static_cast<std::size_t>(rank) * 4) % 16);
+    };
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = given(i, context.rank);
+    const Named tensor{"w", {values.data(), values.size(), DType::kF32}, 0};
+    const auto report =
+        (*reducer)->all_reduce(std::span(&tensor, 1), {step, 0, true}, **transport, Clock::now() + deadline);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float expected = given(i, context.rank);
+      if (report) expected = (given(i, 0) + given(i, 1) + given(i, 2) + given(i, 3)) / kWorld;
+      if (values[i] == expected) continue;
+      return context.record({ErrorCode::kCorrupt, "value " + std::to_string(i) + " is torn", context.rank});
+    }
+    if (!report) return context.record(report.error());
+    ++context.own().steps_done;
+  }
+}
+
+TEST(LongValues, AreWholeOrUntouchedWhoeverDies) {
+  std::mt19937 random(seed() + 300);
+  for (int trial = 0; trial < trials() / 4 && !HasFailure(); ++trial) {
+    RankProcesses ranks(kWorld, [&](const RankContext& context) { train_whole(context, kDeadline); });
+    const int victim = static_cast<int>(random() % kWorld);
+    ASSERT_TRUE(ranks.wait_steps(victim, 2));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30000));
+    ranks.send_signal(victim, SIGKILL);
+    expect_agreement(ranks, victim);
+  }
+}
+
+TEST(LongValues, AreWholeOrUntouchedInARankThatWakesUp) {
+  std::mt19937 random(seed() + 400);
+  for (int trial = 0; trial < 3 && !HasFailure(); ++trial) {
+    RankProcesses ranks(kWorld, [&](const RankContext& context) { train_whole(context, kShortDeadline); });
+    ASSERT_TRUE(ranks.wait_steps(1, 2));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30000));
+    ranks.send_signal(1, SIGSTOP);
+    for (const int rank : {0, 2, 3}) {
+      ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(40))) << "rank " << rank << " hangs";
+      EXPECT_EQ(ranks.record(rank).suspect, 1) << ranks.record(rank).message.data();
+    }
+    ranks.send_signal(1, SIGCONT);
+    ASSERT_TRUE(ranks.wait_exit(1, std::chrono::seconds(40)));
+    for (const int rank : {1, 2, 3}) {
+      EXPECT_NE(ranks.record(rank).code, static_cast<int>(ErrorCode::kCorrupt))
+          << ranks.record(rank).message.data();
+      EXPECT_EQ(ranks.record(rank).steps_done, ranks.record(0).steps_done) << "torn: rank " << rank;
+    }
   }
 }
 

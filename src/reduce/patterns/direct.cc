@@ -8,6 +8,10 @@
 // is all that an owner has: one round, whose pushes are encoded together, and no window. As in `gather`, all
 // messages of the buckets in flight are then in memory.
 //
+// Where all ranks share memory and all that a bucket sends is values, they lie there (SharedValues): all
+// pushes of a piece are then summed up at once, when the last has arrived, and means are read where their
+// owners formed them.
+//
 //   start: open the rounds that the window takes
 //   move:  open a round: post its receives, encode and send its pushes, one by one; decode this rank's
 //   piece's
@@ -23,6 +27,7 @@
 #include "reduce/patterns/direct_rounds.h"
 #include "reduce/patterns/message_plan.h"
 #include "reduce/patterns/part_means.h"
+#include "reduce/patterns/shared_values.h"
 
 namespace deltawire {
 namespace {
@@ -89,6 +94,7 @@ class DirectExchange final : public BucketExchange {
         most_(most),
         receives_(messages_, run_),
         means_(run_, tensors_, plan_),
+        shared_({run_, messages_, plan_, means_}, channels),
         rounds_(std::move(window)) {}
 
   void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
@@ -99,6 +105,10 @@ class DirectExchange final : public BucketExchange {
   void more_awaited(std::vector<Handle>& handles) const override;
   void keep_unsent() noexcept override;
   void await_reads() noexcept override;
+  void give_back() noexcept override {
+    BucketExchange::give_back();
+    shared_.give_back();
+  }
 
  private:
   using Piece = DirectRounds::Piece;
@@ -109,6 +119,7 @@ class DirectExchange final : public BucketExchange {
   bool adds_own_values(const Piece& piece) const;
   Status encode(Channel& channel, std::uint16_t stage, std::uint64_t room, bool in_place);
   Status push_next();
+  Result<Handle> add_pushes();
   Status add_push();
   Status share_mean();
   Status apply_pull(std::size_t owner);
@@ -131,6 +142,7 @@ class DirectExchange final : public BucketExchange {
   DirectReceives receives_;
   MessagePlan plan_;
   PartMeans means_;
+  SharedValues shared_;
   DirectRounds rounds_;
   bool is_prepared_ = false;     // so that a folding revert keeps it
   bool sends_means_ = false;     // where they are staged
@@ -154,7 +166,8 @@ void DirectExchange::open(const Bucket& bucket, const Step& step, Transport& tra
     cut();
   }
   rounds_.fit_line(transport.round_trip());
-  means_.open(self());
+  shared_.open();
+  means_.open(self(), shared_.is_on());
   run_.report().element_count = tensors_.elements();
   run_.report().raw_bytes = direct_raw_bytes(plan_, tensors_, run_);
   std::size_t sends = 0;
@@ -244,6 +257,7 @@ void DirectExchange::open_round() {
 // What this rank would push to itself is added as it is.
 bool DirectExchange::adds_own_values(const Piece& piece) const {
   if (piece.owner != self() || tensors_.is_on_device()) return false;
+  if (shared_.is_on()) return true;
   const MessageLayout own = plan_.message({piece.owner, piece.piece}).layout();
   // mask_sent() asks for all parts of a step, if any part's codec is sparse.
   return push_.sends_values(own, run_.step().number) && !push_.any(&CodecInfo::sparse);
@@ -279,6 +293,9 @@ Status DirectExchange::push_next() {
   if (layouts_.empty() || adds_own_values(pushed_.front())) return {};
   const bool in_place = pushed_.front().owner != self();  // what is decoded here is in one piece
   if (Status done = encode(push_, kFirstStage, room, in_place); !done) return done;
+  if (shared_.is_on() && shared_.lend_push({pushed_.front().owner, pushed_.front().piece}, coded_.front())) {
+    return {};
+  }
   auto coded = coded_.begin();
   for (const Piece& piece : pushed_) {
     for (std::size_t i = 0; i < messages_of(piece).size(); ++i, ++coded) {
@@ -302,6 +319,29 @@ void DirectExchange::keep_unsent() noexcept {
   rounds_.each_unpushed([&](const Piece& piece) {
     push_.keep(plan_.message({piece.owner, piece.piece}).layout(), run_.message_id(run_.rank(), kFirstStage));
   });
+}
+
+// Where values are shared: all pushes of this rank's next piece. The first that has not arrived, or kNone.
+Result<Handle> DirectExchange::add_pushes() {
+  for (std::size_t rank = 0; rank < ranks(); ++rank) {
+    const Handle missing = rank == self() ? Handle::kNone : receives_.missing(next(rank, kFirstStage));
+    if (missing != Handle::kNone) return missing;
+  }
+  const PartMeans::Place place{self(), rounds_.next_mean(self())};
+  for (std::size_t rank = 0; rank < ranks(); ++rank) {
+    if (rank == self()) continue;
+    const auto received = receives_.take(next(rank, kFirstStage));
+    if (!received) return forward_error(received);
+    if (Status read = shared_.read_push(static_cast<int>(rank), received->front().front(), place); !read) {
+      return forward_error(read);
+    }
+  }
+  if (Status summed = shared_.sum(place); !summed) return forward_error(summed);
+  for (std::size_t rank = 0; rank < ranks(); ++rank) {
+    if (rank != self()) receives_.reset(next(rank, kFirstStage));
+  }
+  added_ = ranks();
+  return Handle::kNone;
 }
 
 // The next rank's push of this rank's piece, which has arrived.
@@ -329,6 +369,12 @@ Status DirectExchange::add_push() {
 
 Status DirectExchange::share_mean() {
   assert(rounds_.has_next(self()) && added_ == ranks());
+  if (shared_.has_sum()) {
+    if (Status shared = shared_.share_sum({self(), rounds_.next_mean(self())}); !shared) return shared;
+    added_ = 0;
+    rounds_.note_mean(self());
+    return {};
+  }
   const PartMeans::Place place{self(), rounds_.next_mean(self())};
   layouts_.clear();
   for (const PartMessage& mean : messages_of({self(), place.message})) layouts_.push_back(mean.mean_layout());
@@ -367,9 +413,16 @@ Status DirectExchange::apply_pull(std::size_t owner) {
   const auto pulls = receives_.take(due);
   if (!pulls) return forward_error(pulls);
   const int sender = static_cast<int>(owner);
-  Status applied = means_.replace(pull_, *pulls, {owner, due.first}, {sender, sender, kSecondStage});
-  if (!applied) return applied;
+  const PartMeans::Place place{owner, due.first};
+  const Bytes first = pulls->front().front();
+  if (Status applied = shared_.is_on() && SharedValues::is_note(first)
+                           ? shared_.read_mean(sender, first, place)
+                           : means_.replace(pull_, *pulls, place, {sender, sender, kSecondStage});
+      !applied) {
+    return applied;
+  }
   receives_.reset(due);
+  if (shared_.is_on()) shared_.free_push(place);
   rounds_.note_mean(owner);
   messages_.release_sent();
   return {};
@@ -392,8 +445,15 @@ Result<Progress> DirectExchange::move(bool is_oldest) {
   Handle awaited = Handle::kNone;
   if (rounds_.has_next(self())) {
     if (added_ == ranks()) return moved(share_mean());
-    if (added_ != self()) awaited = receives_.missing(next(added_, kFirstStage));
-    if (awaited == Handle::kNone) return moved(add_push());
+    if (shared_.is_on()) {
+      const Result<Handle> missing = add_pushes();
+      if (!missing) return forward_error(missing);
+      if (*missing == Handle::kNone) return Progress::moved();
+      awaited = *missing;
+    } else {
+      if (added_ != self()) awaited = receives_.missing(next(added_, kFirstStage));
+      if (awaited == Handle::kNone) return moved(add_push());
+    }
   }
   for (std::size_t place = 0; place + 1 < ranks(); ++place) {
     const std::size_t owner = rounds_.push_order(place);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
+#include "base/memory_meter.h"
 #include "deltawire/channel.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/message_plan.h"
@@ -18,6 +19,8 @@ struct DirectChannels {
   Channel& push;
   Channel& pull;
   PartBackend* backend = nullptr;  // theirs: a device, which takes dense tensors alone
+  // Counts values in memory that the ranks share, which BucketTensors::means() doesn't have; null: none are.
+  std::shared_ptr<MemoryMeter> shared_meter = nullptr;
 };
 
 // All that is given outlives the exchange. `window` is that of all exchanges of a reducer.

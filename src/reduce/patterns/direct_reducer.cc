@@ -29,7 +29,7 @@ class DirectReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return make_direct_exchange(pool(), {channel(0), channel(1), backend_.get()}, most_, window_);
+    return make_direct_exchange(pool(), {channel(0), channel(1), backend_.get(), meter()}, most_, window_);
   }
   // A push to its owner, which may be this rank, or a pull to all.
   std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {

@@ -100,14 +100,25 @@ void MessagePlan::place(std::span<const Named> tensors) {
 }
 
 void MessagePlan::place_means(const BucketTensors& tensors) noexcept {
-  for (auto& messages : lists_) {
-    for (PartMessage& message : messages) {
-      if (message.has_keys()) continue;
-      for (std::size_t i = 0; i < message.means.size(); ++i) {
-        const std::size_t tensor = message.tensors[i];
-        move_part(message.means[i], tensors.all()[tensor], tensors.mean_of(tensor).data());
-      }
-    }
+  for (std::size_t list = 0; list < lists_.size(); ++list) {
+    for (std::size_t message = 0; message < lists_[list].size(); ++message)
+      place_means(tensors, {list, message});
+  }
+}
+
+void MessagePlan::place_means(const BucketTensors& tensors, const Place& place) noexcept {
+  PartMessage& message = lists_[place.list][place.message];
+  if (message.has_keys()) return;
+  for (std::size_t i = 0; i < message.means.size(); ++i) {
+    const std::size_t tensor = message.tensors[i];
+    move_part(message.means[i], tensors.all()[tensor], tensors.mean_of(tensor).data());
+  }
+}
+
+void MessagePlan::place_means(const Place& place, const float* means) noexcept {
+  for (Named& mean : lists_[place.list][place.message].means) {
+    mean.tensor.values = const_cast<float*>(means);  // others' are only read
+    means += mean.tensor.count;
   }
 }
 

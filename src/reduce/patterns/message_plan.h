@@ -71,11 +71,19 @@ class MessagePlan {
   // the parts that their keys belong to.
   void place(std::span<const Named> tensors);
 
-  // Places the means of dense parts, after tensors.stage().
+  // Places the means of dense parts, after tensors.stage(): of all, or of a message.
   void place_means(const BucketTensors& tensors) noexcept;
+  void place_means(const BucketTensors& tensors, const Place& place) noexcept;
+  // The same of a message whose means lie one behind the other.
+  void place_means(const Place& place, const float* means) noexcept;
 
   std::size_t lists() const noexcept { return lists_.size(); }
   std::span<const PartMessage> list(std::size_t owner) const noexcept { return lists_[owner]; }
+  std::uint64_t dense_elements(std::size_t owner) const noexcept {
+    std::uint64_t elements = 0;
+    for (const PartMessage& message : list(owner)) elements += message.has_keys() ? 0 : message.elements;
+    return elements;
+  }
   const PartMessage& message(const Place& place) const noexcept { return lists_[place.list][place.message]; }
   std::span<const KeyedTensor> keyed() const noexcept { return keyed_; }
 

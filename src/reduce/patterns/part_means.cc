@@ -19,10 +19,11 @@ constexpr int kFirstAdded = 0;
 
 }  // namespace
 
-void PartMeans::open(std::size_t own_list) {
+void PartMeans::open(std::size_t own_list, bool lie_apart) {
   assert(own_list < plan_.lists());
   own_list_ = own_list;
   is_staged_ = false;
+  lie_apart_ = lie_apart;
   sums_.resize(plan_.lists());
   for (std::size_t list = 0; list < sums_.size(); ++list) {
     const std::span<const PartMessage> messages = plan_.list(list);
@@ -35,7 +36,12 @@ void PartMeans::open(std::size_t own_list) {
 }
 
 // Only when the first message is decoded: a bucket that waits needs no staging memory.
-Status PartMeans::stage() {
+Status PartMeans::stage(const Place& place) {
+  if (lie_apart_) {
+    if (!std::exchange(is_staged_, true)) tensors_.stage(false);
+    plan_.place_means(tensors_, place);
+    return {};
+  }
   if (is_staged_) return {};
   is_staged_ = true;
   if (tensors_.is_on_device()) {
@@ -59,12 +65,36 @@ void PartMeans::clear(const Place& place) {
 void PartMeans::settle(const Place& place) {
   if (tensors_.is_on_device() || plan_.message(place).has_keys()) return;
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
-  for (const Named& mean : plan_.message(place).means) tensors_.settle(mean);
+  const PartMessage& message = plan_.message(place);
+  for (std::size_t i = 0; i < message.means.size(); ++i) {
+    lie_apart_ ? tensors_.settle_apart(message.means[i], message.tensors[i])
+               : tensors_.settle(message.means[i]);
+  }
+}
+
+Status PartMeans::sum(const Place& place, std::span<const Bytes> pushes, float* at) {
+  if (at != nullptr) plan_.place_means(place, at);
+  if (Status staged = at == nullptr ? stage(place) : Status(); !staged) return staged;
+  const PartMessage& message = plan_.message(place);
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  const FloatEnvironment environment;
+  std::uint64_t before = 0;
+  for (std::size_t i = 0; i < message.parts.size(); ++i) {
+    const TensorSlot& own = message.parts[i].tensor;
+    addends_.clear();
+    for (const Bytes push : pushes) {
+      addends_.push_back(push.empty() ? static_cast<const std::byte*>(own.values) : push.data() + before);
+    }
+    sum_raw_values(addends_, run_.world_scale(),
+                   std::span(static_cast<float*>(message.means[i].tensor.values), own.count));
+    before += sizeof(float) * own.count;
+  }
+  return {};
 }
 
 Status PartMeans::decode(Channel& channel, Messages messages, const Place& first, const Source& source,
                          Into into) {
-  if (Status staged = stage(); !staged) return staged;
+  if (Status staged = stage(first); !staged) return staged;
   if (plan_.message(first).has_keys()) return decode_pairs(channel, messages.front(), first, source, into);
   received_.clear();
   assert(first.message + messages.size() <= plan_.list(first.list).size());
@@ -82,7 +112,7 @@ Status PartMeans::decode(Channel& channel, Messages messages, const Place& first
 }
 
 Status PartMeans::add_own(const Place& place) {
-  if (Status staged = stage(); !staged) return staged;
+  if (Status staged = stage(place); !staged) return staged;
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
   if (run_.rank() == kFirstAdded) clear(place);
   const FloatEnvironment environment;

@@ -22,8 +22,9 @@ class PartMeans {
   PartMeans(BucketRun& run, BucketTensors& tensors, MessagePlan& plan)
       : run_(run), tensors_(tensors), plan_(plan) {}
 
-  // For a new bucket, whose plan is made. This rank sums up the messages of `own_list`.
-  void open(std::size_t own_list);
+  // For a new bucket, whose plan is made. This rank sums up the messages of `own_list`. `lie_apart`: means
+  // are where stand() says, or what is decoded needs memory; all tensors are dense float32.
+  void open(std::size_t own_list, bool lie_apart = false);
 
   // Messages of a list, from `first` on: one, or more if none is in key-value form.
   using Messages = std::span<const std::span<const Bytes>>;
@@ -38,6 +39,13 @@ class PartMeans {
   Status replace(Channel& channel, Messages messages, const Place& first, const Source& source) {
     return decode(channel, messages, first, source, Into::kOverwrite);
   }
+  // The means of a message are here, one behind the other, and stay until the step ends.
+  void stand(const Place& place, Bytes means) noexcept {
+    plan_.place_means(place, reinterpret_cast<const float*>(means.data()));
+  }
+  // The means of what all ranks pushed, by rank; nothing: what this rank gives. As if each had been added.
+  // `at`: where they are to stand; null: in staging memory.
+  Status sum(const Place& place, std::span<const Bytes> pushes, float* at);
   // The message's means are complete: BucketTensors::settle.
   void settle(const Place& place);
 
@@ -58,7 +66,7 @@ class PartMeans {
   };
 
   PairSum& sum_of(const Place& place) { return sums_[place.list][place.message]; }
-  Status stage();
+  Status stage(const Place& place);
   void clear(const Place& place);
   Status decode(Channel& channel, Messages messages, const Place& first, const Source& source, Into into);
   Status decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
@@ -72,6 +80,8 @@ class PartMeans {
   MessagePlan& plan_;
   std::size_t own_list_ = 0;
   bool is_staged_ = false;
+  bool lie_apart_ = false;
+  std::vector<const std::byte*> addends_;
   std::vector<std::vector<PairSum>> sums_;  // as the plan's lists
   std::vector<std::vector<Pairs>> spare_;   // memory of addends that were merged
   std::vector<PairStream> streams_;         // what is merged

@@ -47,6 +47,8 @@ struct IoResult {
 class LinkHost {
  public:
   virtual ~LinkHost() = default;
+  // Transport::shared_areas.
+  virtual SharedAreas* shared_areas() noexcept { return nullptr; }
 };
 
 class Link {

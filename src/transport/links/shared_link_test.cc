@@ -35,12 +35,13 @@ struct Pair {
     auto sockets = GuardedFd::open_socket_pair();
     SharedMemory made = SharedMemory::make(kRing);
     EXPECT_TRUE(static_cast<bool>(made));
-    GuardedFd file;
+    std::array<GuardedFd, kPassedFilesMax> files;
+    const GuardedFd* const made_file = &made.file();
     std::byte byte{};
     for (SharedMemory* const view : {&taken, &hostile}) {
-      EXPECT_EQ(send_with_file(sockets[0].get(), std::byte{'H'}, made.file()).bytes, 1u);
-      EXPECT_EQ(receive_with_file(sockets[1].get(), byte, file).bytes, 1u);
-      *view = SharedMemory::take(std::move(file));
+      EXPECT_EQ(send_with_files(sockets[0].get(), std::byte{'H'}, {&made_file, 1}).bytes, 1u);
+      EXPECT_EQ(receive_with_files(sockets[1].get(), byte, files).bytes, 1u);
+      *view = SharedMemory::take(std::move(files[0]));
       EXPECT_TRUE(static_cast<bool>(*view));
     }
     made.file().reset();

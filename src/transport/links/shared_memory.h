@@ -1,8 +1,5 @@
-// Memory that two ranks of one machine share: a ring of bytes for each direction, in a file without a name
-// that the one makes and passes to the other over their Unix socket.
-//
-// The file is sealed: it can't shrink, so neither end can take pages away under the other's feet. All of it
-// is allocated at once, so a full machine refuses it here and not later, by a signal.
+// Memory that two ranks of one machine share: a ring of bytes for each direction, in a file that the one
+// makes and passes to the other over their Unix socket.
 #pragma once
 
 #include <atomic>
@@ -11,8 +8,7 @@
 #include <utility>
 
 #include "deltawire/tensor.h"
-#include "transport/links/link.h"
-#include "transport/process/fork_guard.h"
+#include "transport/links/shared_file.h"
 
 namespace deltawire {
 
@@ -39,46 +35,25 @@ class SharedMemory {
   static std::size_t ring_bytes_for(std::size_t others) noexcept;
 
   SharedMemory() noexcept = default;
-  SharedMemory(SharedMemory&& other) noexcept { swap(other); }
-  SharedMemory& operator=(SharedMemory&& other) noexcept {
-    SharedMemory taken(std::move(other));
-    swap(taken);
-    return *this;
-  }
-  ~SharedMemory();
 
   // Empty, with errno set, if the system refuses. REQUIRES: ring_bytes_for() gave the size.
   static SharedMemory make(std::size_t ring_bytes) noexcept;
   // What make() made at the other end. Empty if it is anything else, or if the system refuses.
   static SharedMemory take(GuardedFd file) noexcept;
 
-  explicit operator bool() const noexcept { return at_ != nullptr; }
+  explicit operator bool() const noexcept { return static_cast<bool>(file_); }
   // The maker's, until it is passed on and closed.
-  GuardedFd& file() noexcept { return file_; }
+  GuardedFd& file() noexcept { return file_.file(); }
 
-  std::size_t ring_bytes() const noexcept { return ring_bytes_; }
+  std::size_t ring_bytes() const noexcept;
   // The ring that `writer` fills.
   RingState& state(Side writer) const noexcept;
   MutBytes bytes(Side writer) const noexcept;
 
  private:
-  SharedMemory(GuardedFd file, std::size_t ring_bytes) noexcept;  // maps it
-  void swap(SharedMemory& other) noexcept {
-    std::swap(file_, other.file_);
-    std::swap(at_, other.at_);
-    std::swap(ring_bytes_, other.ring_bytes_);
-    std::swap(generation_, other.generation_);
-  }
+  explicit SharedMemory(SharedFile file) noexcept : file_(std::move(file)) {}
 
-  GuardedFd file_;
-  std::byte* at_ = nullptr;
-  std::size_t ring_bytes_ = 0;
-  std::uint64_t generation_ = 0;  // of the process that mapped it; its forked children don't have it
+  SharedFile file_;
 };
-
-// Sends one byte with a descriptor. REQUIRES: a Unix socket.
-IoResult send_with_file(int socket, std::byte byte, const GuardedFd& file) noexcept;
-// Receives one byte, and the descriptor that came with it, if one did.
-IoResult receive_with_file(int socket, std::byte& byte, GuardedFd& file);
 
 }  // namespace deltawire

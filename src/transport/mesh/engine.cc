@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "transport/links/shared_areas.h"
 #include "transport/process/machine.h"
 #include "transport/process/signals.h"
 
@@ -249,8 +250,10 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   } catch (const std::bad_alloc&) {
     consensus.fail_without_text(ErrorCode::kNoMemory);
   }
-  if (const auto ballots = consensus.close(lock.standard(), waiter)) return *ballots;
-  return failed(lock);
+  const auto ballots = consensus.close(lock.standard(), waiter);
+  if (!ballots) return failed(lock);
+  if (SharedAreas* const areas = shared_areas()) areas->own().note_vote();
+  return *ballots;
 }
 
 LastCommit Engine::last_commit() const {
@@ -278,10 +281,17 @@ std::optional<Error> Engine::failure(std::chrono::milliseconds wait) const {
   return parts_.consensus.await_end(lock.standard(), wait);
 }
 
+SharedAreas* Engine::shared_areas() noexcept {
+  return host_ == nullptr || in_forked_child() ? nullptr : host_->shared_areas();
+}
+
 Traffic Engine::traffic() const noexcept {
   if (in_forked_child()) return {};
+  const SharedAreas* const areas = host_ == nullptr ? nullptr : host_->shared_areas();
+  const Traffic lying = areas == nullptr ? Traffic{} : areas->traffic();
   const MutexLock lock(mutex_);
-  return parts_.peers.traffic();
+  const Traffic moved = parts_.peers.traffic();
+  return {moved.bytes_sent + lying.bytes_sent, moved.bytes_received + lying.bytes_received};
 }
 
 }  // namespace deltawire

@@ -61,6 +61,7 @@ class Engine final : public Transport {
   std::optional<Error> failure(std::chrono::milliseconds wait) const override;
   Traffic traffic() const noexcept override;
   std::chrono::microseconds round_trip() const noexcept override { return round_trip_; }
+  SharedAreas* shared_areas() noexcept override;
 
  private:
   // Each uses only those above it.

@@ -48,7 +48,7 @@ Status check_link_options(const LinkOptions& options, int rank, int world_size) 
 }
 
 Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerSockets> sockets,
-                                             const LinkOptions& options) {
+                                             const LinkOptions& options, std::unique_ptr<LinkHost> host) {
   std::vector<PeerLinks> links(sockets.size());
   assert(self.rank >= 0 && static_cast<std::size_t>(self.rank) < sockets.size());
   for (std::size_t i = 0; i < sockets.size(); ++i) {
@@ -56,7 +56,7 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
     links[i].control = sockets[i].control.take_link();
     links[i].data = sockets[i].data.take_link();
   }
-  return make_mesh(self, std::move(links), options, nullptr);
+  return make_mesh(self, std::move(links), options, std::move(host));
 }
 
 Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerLinks> links,

@@ -23,7 +23,8 @@ Status check_link_options(const LinkOptions& options, int rank, int world_size);
 // `sockets` by rank, connected and non-blocking; this rank's entry is empty. REQUIRES: the options are
 // checked. Errors: kSystem.
 Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerSockets> sockets,
-                                             const LinkOptions& options);
+                                             const LinkOptions& options,
+                                             std::unique_ptr<LinkHost> host = nullptr);
 
 // The same over links of any kind; `host` may be empty.
 Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerLinks> links,

@@ -25,11 +25,18 @@ bool may_be_host(const std::string& host) noexcept {
   });
 }
 
-std::vector<PeerSockets> with_shared_memory(std::vector<PeerSockets> sockets, RollCall& call,
-                                            const std::function<void(const std::string&)>& notice) {
+// A line that is shaped or broken on purpose carries all that a rank gives.
+RollCall::Shares shares_of(const MeshOptions& options) noexcept {
+  if (!options.shared_memory) return RollCall::Shares::kNothing;
+  const bool is_plain = !options.link.shape && options.link.faults.empty();
+  return is_plain ? RollCall::Shares::kAreasToo : RollCall::Shares::kRings;
+}
+
+Bootstrap::Met with_shared_memory(std::vector<PeerSockets> sockets, RollCall& call,
+                                  const std::function<void(const std::string&)>& notice) {
   call.share_memory(sockets);
   if (const std::string unshared = call.describe_unshared(); !unshared.empty() && notice) notice(unshared);
-  return sockets;
+  return {std::move(sockets), call.take_areas()};
 }
 
 }  // namespace
@@ -41,18 +48,18 @@ Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& o
       own_(listener->endpoint()),
       endpoints_(options.endpoints),
       peer_table_(options),
-      roll_call_(options.rank, options.world_size, options.shared_memory),
+      roll_call_(options.rank, options.world_size, shares_of(options)),
       pending_connections_(std::move(listener), options.world_size, policy_),
       end_(MachineClock::now() + options.connect_timeout),
       finished_(static_cast<std::size_t>(options.world_size)) {}
 
-Result<std::vector<PeerSockets>> Bootstrap::run() {
-  Result<std::vector<PeerSockets>> met = meet();
+Result<Bootstrap::Met> Bootstrap::run() {
+  Result<Met> met = meet();
   if (!met) tell_others(met.error());
   return met;
 }
 
-Result<std::vector<PeerSockets>> Bootstrap::meet() {
+Result<Bootstrap::Met> Bootstrap::meet() {
   if (Status status = prepare_endpoints(); !status) return forward_error(status);
   if (Status status = prepare_dialers(); !status) return forward_error(status);
   if (Status status = check_descriptors(options_.names.number_of(options_.rank), options_.world_size);

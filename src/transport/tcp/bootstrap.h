@@ -22,12 +22,17 @@ class Bootstrap {
  public:
   Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options, EncryptionPolicy policy);
 
+  struct Met {
+    std::vector<PeerSockets> sockets;
+    std::unique_ptr<SharedAreas> areas;  // what the ranks share besides
+  };
+
   // Returns the connections to all other ranks. Before it returns an error, it tells the others, as far as
   // they can be reached quickly.
-  Result<std::vector<PeerSockets>> run();
+  Result<Met> run();
 
  private:
-  Result<std::vector<PeerSockets>> meet();
+  Result<Met> meet();
   Status prepare_endpoints();
   Status prepare_dialers(int first = 0);
   Status advance(Deadline now);

@@ -68,16 +68,17 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   if (!wants_bbr) return forward_error(wants_bbr);
   MeshOptions own = options;
   own.shared_memory = options.shared_memory && *may_share;
-  Result<std::vector<PeerSockets>> sockets = Bootstrap(std::move(tcp), own, std::move(policy)).run();
-  if (!sockets) {
-    options.names.to_numbers(sockets.error());
-    return forward_error(sockets);
+  Result<Bootstrap::Met> met = Bootstrap(std::move(tcp), own, std::move(policy)).run();
+  if (!met) {
+    options.names.to_numbers(met.error());
+    return forward_error(met);
   }
   if (*wants_bbr) {
-    const std::string refused = fit_long_lines(options.rank, *sockets);
+    const std::string refused = fit_long_lines(options.rank, met->sockets);
     if (!refused.empty() && options.notice) options.notice(refused);
   }
-  auto mesh = make_mesh({options.rank, options.epoch, options.names}, std::move(*sockets), options.link);
+  auto mesh = make_mesh({options.rank, options.epoch, options.names}, std::move(met->sockets), options.link,
+                        std::move(met->areas));
   if (mesh) (*mesh)->set_arrival_timeout(options.arrival_timeout);
   return mesh;
 }

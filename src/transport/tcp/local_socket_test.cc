@@ -134,7 +134,8 @@ TEST(LocalSocket, RanksOnOneMachineExchangeOverIt) {
   }
 }
 
-// Three ranks of this process, each of which maps what it shares with the two others.
+// Three ranks of this process, each of which maps what it shares with the two others: a ring with each, its
+// own area and theirs. Where one takes no part, nobody keeps an area of its own.
 TEST(SharedMemoryOfRanks, IsUsedWhereBothWantItAndTheirConnectionIsInTheClear) {
   struct Row {
     const char* variable;
@@ -146,8 +147,8 @@ TEST(SharedMemoryOfRanks, IsUsedWhereBothWantItAndTheirConnectionIsInTheClear) {
   constexpr auto kAuto = Encryption::kAuto;
   constexpr std::array<bool, 3> kAll{true, true, true};
   for (const Row& row :
-       {Row{"on", kAuto, kAll, 6, 0}, Row{"off", kAuto, kAll, 0, 0},
-        Row{"on", Encryption::kRequired, kAll, 0, 0}, Row{"on", kAuto, {true, false, true}, 2, 2},
+       {Row{"on", kAuto, kAll, 6 + 9, 0}, Row{"off", kAuto, kAll, 0, 0},
+        Row{"on", Encryption::kRequired, kAll, 0, 0}, Row{"on", kAuto, {true, false, true}, 2 + 2, 2},
         Row{"on", kAuto, {true, false, false}, 0, 1}}) {
     const Switched variable(row.variable, "DELTAWIRE_SHARED_MEMORY");
     Listeners all = listen_all(3);

@@ -1,6 +1,7 @@
 #include "transport/tcp/roll_call.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string>
 
@@ -14,21 +15,23 @@ constexpr std::byte kShared{0x4D};  // "M"
 
 }  // namespace
 
-RollCall::RollCall(int rank, int world_size, bool shares_memory)
+RollCall::RollCall(int rank, int world_size, Shares shares)
     : own_(rank),
-      shares_memory_(shares_memory),
+      shares_(shares),
       silent_rank_(world_size == 1 ? rank : -1),
       calls_(static_cast<std::size_t>(world_size)) {}
 
 Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams) {
   silent_rank_ = own_;
+  if (may_have_area_) make_area(sockets);
   for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
     if (static_cast<int>(rank) == own_) continue;
     Call& call = calls_[rank];
     const Connection& line = sockets[rank].data;
     // A rank that has connected again, e.g. after a broken connection, starts over.
     if (call.stream != streams[rank]) {
-      call = Call{.stream = streams[rank], .may_share = shares_memory_ && line.may_share_memory()};
+      call =
+          Call{.stream = streams[rank], .may_share = shares_ != Shares::kNothing && line.may_share_memory()};
       if (call.may_share && is_lower(rank)) offer(call, sockets);
     }
     const bool answers = call.may_share && !is_lower(rank);
@@ -52,28 +55,46 @@ void RollCall::offer(Call& call, const std::vector<PeerSockets>& sockets) const 
   if (!call.memory) call.problem = "the system gives none (" + os_error_text(errno) + ")";
 }
 
-void RollCall::say(Call& call, const Connection& line, bool to_lower) const {
-  if (call.said) return;
-  if (to_lower && call.memory) {
-    const IoResult sent = send_with_file(line.get(), kHere, call.memory.file());
-    call.said = sent.bytes == 1;
-    if (sent.kind == IoResult::Kind::kWouldBlock) return;
-    call.memory.file().reset();
-    if (call.said) return;
-    call.memory = {};
-    call.problem = "the system passes none on (" + os_error_text(sent.error) + ")";
+// The first time that it is asked.
+void RollCall::make_area(const std::vector<PeerSockets>& sockets) {
+  may_have_area_ = false;
+  const auto others =
+      std::ranges::count_if(sockets, [](const PeerSockets& other) { return other.data.may_share_memory(); });
+  if (shares_ == Shares::kAreasToo && others > 0 && others + 1 == std::ssize(sockets))
+    area_ = OwnArea::make();
+}
+
+void RollCall::say(Call& call, const Connection& line, bool to_lower) {
+  if (!call.said && to_lower && call.memory) offer_files(call, line);
+  if (call.said || (to_lower && call.memory)) return;
+  if (call.memory && call.area && area_) {
+    const GuardedFd* const file = &area_.file();
+    call.said = send_with_files(line.get(), kShared, {&file, 1}).bytes == 1;
+    return;
   }
   const std::byte byte = call.memory ? kShared : kHere;
   call.said = line.send(Bytes(&byte, 1)).bytes == 1;
 }
 
+// To a lower rank, which answers. Where the system refuses there is no memory to share.
+void RollCall::offer_files(Call& call, const Connection& line) {
+  const std::array files{static_cast<const GuardedFd*>(&call.memory.file()),
+                         static_cast<const GuardedFd*>(&area_.file())};
+  const IoResult sent = send_with_files(line.get(), kHere, std::span(files).first(area_ ? 2 : 1));
+  call.said = sent.bytes == 1;
+  if (sent.kind == IoResult::Kind::kWouldBlock) return;
+  call.memory.file().reset();
+  if (call.said) return;
+  call.memory = {};
+  call.problem = "the system passes none on (" + os_error_text(sent.error) + ")";
+}
+
 Status RollCall::hear(Call& call, const Connection& line, std::size_t rank) const {
   if (call.heard) return {};
-  const bool expects_file = call.may_share && !is_lower(rank);
   std::byte got{};
-  GuardedFd file;
+  std::array<GuardedFd, kPassedFilesMax> files;
   const IoResult result =
-      expects_file ? receive_with_file(line.get(), got, file) : line.recv(MutBytes(&got, 1));
+      call.may_share ? receive_with_files(line.get(), got, files) : line.recv(MutBytes(&got, 1));
   if (result.bytes != 1) return {};
   const bool accepts = got == kShared && call.memory && is_lower(rank);
   if (got != kHere && !accepts) {
@@ -88,14 +109,36 @@ Status RollCall::hear(Call& call, const Connection& line, std::size_t rank) cons
     if (call.memory) call.problem = "rank " + std::to_string(rank) + " takes none";
     call.memory = {};
   }
-  if (!expects_file) return {};
-  const bool is_offered = static_cast<bool>(file);
-  if (is_offered) call.memory = SharedMemory::take(std::move(file));
+  if (call.may_share) take_files(call, rank, files);
+  return {};
+}
+
+void RollCall::take_files(Call& call, std::size_t rank, std::span<GuardedFd> files) const {
+  if (is_lower(rank)) {
+    if (call.memory) call.area = PeerArea::take(std::move(files[0]));
+    return;
+  }
+  const bool is_offered = static_cast<bool>(files[0]);
+  if (is_offered) call.memory = SharedMemory::take(std::move(files[0]));
   if (!call.memory) {
     call.problem = is_offered ? "it can't be mapped (" + os_error_text(errno) + ")"
                               : "rank " + std::to_string(rank) + " offers none";
+  } else {
+    call.area = PeerArea::take(std::move(files[1]));
   }
-  return {};
+}
+
+std::unique_ptr<SharedAreas> RollCall::take_areas() {
+  std::vector<PeerArea> peers;
+  peers.reserve(calls_.size());
+  std::size_t there = 0;
+  for (Call& call : calls_) {
+    if (call.area) ++there;
+    peers.push_back(std::move(call.area));
+  }
+  if (there == 0) return nullptr;
+  if (there + 1 < calls_.size()) area_ = {};
+  return std::make_unique<SharedAreas>(std::move(area_), std::move(peers));
 }
 
 void RollCall::share_memory(std::vector<PeerSockets>& sockets) {

@@ -5,16 +5,20 @@
 // Two ranks that talk through a Unix socket in the clear agree at the same time to share memory. The higher
 // one sends its byte with the file (links/shared_memory.h). The lower one waits for that, and answers with
 // "M" in the place of "H" if it has mapped the file: then the messages go through it. Who offers nothing, or
-// answers "H", as older versions do, stays with the socket.
+// answers "H", as older versions do, stays with the socket. A rank all of whose peers are such sends the file
+// of its area (links/shared_areas.h) along, the lower one only to a rank that has sent its own.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <poll.h>
 
 #include "deltawire/result.h"
+#include "transport/links/shared_areas.h"
 #include "transport/mesh/make_mesh.h"
 
 namespace deltawire {
@@ -22,7 +26,8 @@ namespace deltawire {
 // Thread rule: one thread.
 class RollCall {
  public:
-  RollCall(int rank, int world_size, bool shares_memory = false);
+  enum class Shares : std::uint8_t { kNothing, kRings, kAreasToo };
+  RollCall(int rank, int world_size, Shares shares = Shares::kNothing);
 
   // Sends and receives what is possible now on the data streams, and reads no byte beyond. `streams`:
   // PeerTable::data_streams. REQUIRES: this rank is connected to all. Errors: kCorrupt, naming the rank that
@@ -31,6 +36,9 @@ class RollCall {
 
   // Gives the agreed memory to the data streams. REQUIRES: is_complete().
   void share_memory(std::vector<PeerSockets>& sockets);
+  // The areas of all ranks; its own without room unless all others read it, null if nobody shares any.
+  // REQUIRES: is_complete().
+  std::unique_ptr<SharedAreas> take_areas();
   // Which ranks of this machine share no memory with this one, although it would, and why; empty if all do.
   std::string describe_unshared() const;
 
@@ -48,16 +56,22 @@ class RollCall {
     bool may_share = false;
     SharedMemory memory{};  // offered to a lower rank or, of a higher one, mapped
     std::string problem{};  // why there is none
+    PeerArea area{};
   };
 
   bool is_lower(std::size_t rank) const noexcept { return static_cast<int>(rank) < own_; }
   void offer(Call& call, const std::vector<PeerSockets>& sockets) const;
-  void say(Call& call, const Connection& line, bool to_lower) const;
+  void make_area(const std::vector<PeerSockets>& sockets);
+  void say(Call& call, const Connection& line, bool to_lower);
+  void offer_files(Call& call, const Connection& line);
   Status hear(Call& call, const Connection& line, std::size_t rank) const;
+  void take_files(Call& call, std::size_t rank, std::span<GuardedFd> files) const;
 
   int own_;
-  bool shares_memory_;
+  Shares shares_;
   int silent_rank_;
+  bool may_have_area_ = true;
+  OwnArea area_;
   std::vector<Call> calls_;  // by rank
 };
 

@@ -11,6 +11,8 @@
 namespace deltawire::roll_call_test {
 namespace {
 
+using Shares = RollCall::Shares;
+
 // Rank 0 of three, and the other ends of its data streams.
 struct Rank {
   std::vector<PeerSockets> sockets = std::vector<PeerSockets>(3);
@@ -82,7 +84,7 @@ TEST(RollCall, AnythingElseIsCorruptAndNamesTheRank) {
 
 // Two ranks on both ends of a Unix socket, which may share memory or not, as those of older versions.
 struct TwoRanks {
-  TwoRanks(bool lower_shares, bool higher_shares)
+  TwoRanks(Shares lower_shares, Shares higher_shares)
       : lower{.call = {0, 2, lower_shares}}, higher{.call = {1, 2, higher_shares}} {
     auto ends = GuardedFd::open_socket_pair();
     lower.sockets[1].data = std::move(ends[0]);
@@ -112,21 +114,48 @@ struct TwoRanks {
 };
 
 TEST(RollCall, TwoThatWantItShareMemoryAndOthersTheirSocket) {
-  for (const bool lower_shares : {true, false}) {
-    for (const bool higher_shares : {true, false}) {
+  for (const Shares lower_shares : {Shares::kAreasToo, Shares::kRings, Shares::kNothing}) {
+    for (const Shares higher_shares : {Shares::kAreasToo, Shares::kRings, Shares::kNothing}) {
       TwoRanks ranks(lower_shares, higher_shares);
       ranks.advance();
-      const bool both = lower_shares && higher_shares;
-      EXPECT_EQ(ranks.lower.shares(), both);
-      EXPECT_EQ(ranks.higher.shares(), both);
-      EXPECT_EQ(ranks.lower.call.describe_unshared().empty(), both || !lower_shares);
-      EXPECT_EQ(ranks.higher.call.describe_unshared().empty(), both || !higher_shares);
+      const bool lower_wants = lower_shares != Shares::kNothing;
+      const bool higher_wants = higher_shares != Shares::kNothing;
+      EXPECT_EQ(ranks.lower.shares(), lower_wants && higher_wants);
+      EXPECT_EQ(ranks.higher.shares(), lower_wants && higher_wants);
+      EXPECT_EQ(ranks.lower.call.describe_unshared().empty(), higher_wants || !lower_wants);
+      EXPECT_EQ(ranks.higher.call.describe_unshared().empty(), lower_wants || !higher_wants);
+    }
+  }
+}
+
+// What a rank writes into its area the other reads; both give, or neither does.
+TEST(RollCall, TwoThatWantItGiveEachOtherAnArea) {
+  for (const Shares lower_shares : {Shares::kAreasToo, Shares::kRings}) {
+    for (const Shares higher_shares : {Shares::kAreasToo, Shares::kRings}) {
+      TwoRanks ranks(lower_shares, higher_shares);
+      ranks.advance();
+      const auto lower = ranks.lower.call.take_areas();
+      const auto higher = ranks.higher.call.take_areas();
+      if (lower_shares == Shares::kRings || higher_shares == Shares::kRings) {
+        const auto gives = [](const auto& areas) { return areas != nullptr && areas->own(); };
+        EXPECT_FALSE(gives(lower) || gives(higher));
+        continue;
+      }
+      ASSERT_TRUE(lower != nullptr && higher != nullptr);
+      const MutBytes up = lower->own().take(5000, OwnArea::Use::kNow);
+      const MutBytes down = higher->own().take(7, OwnArea::Use::kNow);
+      ASSERT_EQ(up.size(), 5000u);
+      ASSERT_EQ(down.size(), 7u);
+      up.back() = std::byte{17};
+      down.back() = std::byte{18};
+      EXPECT_EQ(higher->of(0).at(lower->own().place_of(up), 5000).back(), std::byte{17});
+      EXPECT_EQ(lower->of(1).at(higher->own().place_of(down), 7).back(), std::byte{18});
     }
   }
 }
 
 TEST(RollCall, ALowerRankSharesOnlyWhatItWasOffered) {
-  TwoRanks ranks(true, false);
+  TwoRanks ranks(Shares::kRings, Shares::kNothing);
   const std::byte shared{'M'};
   ASSERT_EQ(ranks.lower.sockets[1].data.send(Bytes(&shared, 1)).bytes, 1u);
   const Status status = ranks.higher.call.advance(ranks.higher.sockets, ranks.higher.streams);

@@ -25,6 +25,7 @@ struct PlanCommandOptions {
   // Those that trained as well as float32 in docs/results/training.md; others have to be named.
   std::vector<std::string> codecs{
       "gcomp:lossless=on", "zstd", "gcomp", "bf16", "int8", "fp8", "qsgd", "3lc", "terngrad", "natural"};
+  std::string optimizer;
   std::string ranks = "4";
   std::string link;
   std::string tier{tier_name(PlanOptions{}.tier)};
@@ -100,7 +101,7 @@ Outcome<void> measure_codecs(const PlanCommandOptions& options, const std::vecto
 }
 
 Outcome<Material> gather_material(const PlanCommandOptions& options, PlanReport& report) {
-  const auto candidates = candidates_of(options.codecs);
+  const auto candidates = candidates_of(options.codecs, options.optimizer);
   if (!candidates) return tl::unexpected<Failure>(candidates.error());
   Material material;
   report.figures = "measured on this machine, on these values";
@@ -284,6 +285,10 @@ void add_plan_command(CLI::App& app, Command& chosen) {
   command->add_option("--codecs", options->codecs, "Codecs to choose from: all, or specs separated by spaces")
       ->type_name("CODECS")
       ->capture_default_str();
+  command
+      ->add_option("--optimizer", options->optimizer,
+                   "Of the training, by its class: AdamW. What does not go with it is left out")
+      ->type_name("NAME");
   command->add_option("--tier", options->tier, "How much may be lost")
       ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}))
       ->type_name("TIER")

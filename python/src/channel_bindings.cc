@@ -42,10 +42,11 @@ struct ChannelHandle {
 };
 
 void make(ChannelHandle* self, const std::string& codecs, std::uint64_t min_elements, std::string_view revert,
-          bool error_feedback, std::uint64_t seed) {
+          bool error_feedback, std::uint64_t seed, bool means) {
   const ChannelOptions options{.policy = {min_elements},
                                .revert = revert_called(revert),
                                .error_feedback = error_feedback,
+                               .means = means,
                                .seed = seed};
   new (self) ChannelHandle{value_or_raise(make_channel(codecs, options))};
 }
@@ -104,7 +105,8 @@ nb::bytes residual(const ChannelHandle& self, std::string_view name) {
 void bind_channels(nb::module_& module) {
   nb::class_<ChannelHandle>(module, "Channel", "Codecs, policy and residuals. One thread at a time.")
       .def("__init__", &make, "codecs"_a, "min_elements"_a, "revert"_a, "error_feedback"_a, "seed"_a,
-           "codecs: a codec spec or rules; revert: 'exact' or 'fold'.")
+           "means"_a = false,
+           "codecs: a codec spec or rules; revert: 'exact' or 'fold'; means: it codes means, by `pull`.")
       .def_prop_ro("spec", [](const ChannelHandle& self) { return self.channel->spec(); })
       .def("encode", &encode, "arrays"_a, "step"_a, "rank"_a, "world"_a, "scale"_a,
            "One message of the step that is open then: (name, address, bytes, shape, dtype's name) of each "

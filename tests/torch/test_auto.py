@@ -53,12 +53,12 @@ class GivenTimes(StepClock):
         ]
 
 
-def slow_link(model, tier, watched=20, clock=GivenTimes):
+def slow_link(model, tier, watched=20, clock=GivenTimes, **given):
     """A registered hook on a link of a megabit, as it believes."""
     LinkProbe.result = lambda self, machine: (1.25e5, 1e-3)
     chooser.StepClock = clock
     chooser.WATCHED = watched
-    return deltawire.torch.register(model, "auto", tier=tier)
+    return deltawire.torch.register(model, "auto", tier=tier, **given)
 
 
 def on_loopback(rank, world_size, report):
@@ -310,8 +310,8 @@ def refuse(rank, world_size, report):
         return deltawire.torch.register(model, spec, **options)
 
     net = wrapped(Net())
-    sgd = torch.optim.SGD(net.parameters(), 0.1)
-    tried(lambda: register(net, optimizer=sgd))
+    of_another = torch.optim.SGD(Net().parameters(), 0.1)
+    tried(lambda: register(net, optimizer=of_another))
     tried(lambda: register(net, link=deltawire.LinkShape(1e6)))
     tried(lambda: register(net, revert="fold"))
     tried(lambda: register(net, tier="lossles"))
@@ -346,7 +346,7 @@ def refuse(rank, world_size, report):
 
 def test_what_it_refuses_says_what_to_do():
     words = [
-        ("optimizer=", 'name "gcomp"'),
+        ("optimizer=SGD holds none", "pass the optimizer that steps this model"),
         ("link=", "leave it out"),
         ('revert="fold"', "leave it out"),
         ("tier='lossles' is unknown", "'near-lossless'"),

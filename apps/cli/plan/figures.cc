@@ -10,6 +10,7 @@
 #include "cli/measure/method.h"
 #include "deltawire/channel.h"
 #include "deltawire/codec.h"
+#include "deltawire/optimizer_rules.h"
 #include "deltawire/spec.h"
 
 namespace deltawire::cli {
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMostPart = 81920;     // of `direct`: docs/reference/format.md, "Parts"
+constexpr double kMomentum = 0.9;            // of an optimizer of which only the name is known
 constexpr std::size_t kSmallMessage = 1024;  // values; its time is mostly the overhead of a message
 
 // Whether the optimizer says what all codecs drop.
@@ -27,15 +29,23 @@ bool cuts_by_optimizer(const Spec& spec) {
   });
 }
 
-Outcome<Candidate> candidate_of(const std::string& text) {
-  const auto spec = Spec::parse(text);
+Outcome<Candidate> candidate_of(const std::string& text, const std::string& optimizer) {
+  auto spec = Spec::parse(text);
   if (!spec) return misused("--codecs \"" + text + "\": " + spec.error().message);
   const auto pattern = find_pattern(spec->pattern);
   if (!pattern) {
     return misused("--codecs \"" + text + "\": the planner has no model of the pattern \"" +
                    spec->pattern_name + "\"; it knows direct, ring and gather");
   }
-  return Candidate{text, *pattern, {spec->codecs, spec->codecs}, cuts_by_optimizer(*spec)};
+  std::string unfit;
+  if (!optimizer.empty()) {
+    const auto traits = OptimizerTraits::named(optimizer, kMomentum, kMomentum);
+    const auto warnings = optimizer_warnings(*spec, traits, OptimizerPlace::kRegister, true);
+    if (!warnings.empty()) unfit = warnings.front();
+    spec = with_means_for(*spec, traits);
+    if (!spec) return failed(spec.error().message);
+  }
+  return Candidate{text, *pattern, {spec->codecs, spec->codecs}, cuts_by_optimizer(*spec), std::move(unfit)};
 }
 
 InputStep small_step(const InputStep& step) {
@@ -217,7 +227,8 @@ Outcome<std::vector<Item>> parse_list(const Json& json, const std::string& place
 
 }  // namespace
 
-Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& texts) {
+Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& texts,
+                                              const std::string& optimizer) {
   std::vector<std::string> specs;
   for (const std::string& text : texts) {
     if (text != "all") {
@@ -231,7 +242,7 @@ Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& te
   std::vector<Candidate> candidates;
   std::set<std::pair<Pattern, std::string>> seen;
   for (const std::string& spec : specs) {
-    auto candidate = candidate_of(spec);
+    auto candidate = candidate_of(spec, optimizer);
     if (!candidate) return tl::unexpected<Failure>(candidate.error());
     if (!seen.insert({candidate->pattern, candidate->codecs.canonical}).second) continue;
     candidates.push_back(std::move(*candidate));
@@ -280,6 +291,7 @@ Input cut_for_exchange(const Input& input) {
 std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate, const Input& input,
                                                      const MeasureOptions& options,
                                                      const std::function<void(const char*)>& stage) {
+  if (!candidate.unfit.empty()) return failed(candidate.unfit);
   const auto row = measure_method(candidate.codecs, input, options, stage);
   if (!row) return std::nullopt;
   if (!row->failed.empty()) return failed(candidate.text + ": " + row->failed);

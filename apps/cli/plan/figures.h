@@ -20,11 +20,14 @@ struct Candidate {
   Pattern pattern = Pattern::kDirect;
   Method codecs;                   // inside the pattern
   bool cuts_by_optimizer = false;  // near-lossless, whatever the error of the values
+  std::string unfit = {};          // why training would lose by it with the optimizer; empty: it would not
 };
 
-// Parses codec specs, rules, reducer specs ("gather(3lc)"), or "all"; each counts once. Failures (exit status
-// 2) name the text; "powersgd" is one.
-Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& texts);
+// Parses codec specs, rules, reducer specs ("gather(3lc)"), or "all"; each counts once. `optimizer`: that of
+// the training, by its class, stepped by the table's rules; empty: unknown. Failures (exit status 2) name the
+// text; "powersgd" is one.
+Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& texts,
+                                              const std::string& optimizer = {});
 
 // The model's tensors, with all their elements.
 std::vector<PlanTensor> tensors_of(const Input& input);
@@ -35,7 +38,7 @@ Input cut_for_exchange(const Input& input);
 
 // Measures on this machine with one thread: average bits, with error feedback if the codec has it, and the
 // time per message and per value. `input`: from cut_for_exchange. Nothing if interrupted. Failures: the codec
-// refuses these values.
+// refuses these values, or does not go with the optimizer.
 std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate, const Input& input,
                                                      const MeasureOptions& options,
                                                      const std::function<void(const char*)>& stage);

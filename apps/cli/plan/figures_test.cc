@@ -57,6 +57,20 @@ TEST(Candidates, RefusalsNameTheText) {
             std::string::npos);
 }
 
+TEST(Candidates, GoWithTheOptimizerOrSayWhyNot) {
+  const auto by = [](const std::string& optimizer) { return *candidates_of({"3lc", "int8"}, optimizer); };
+  EXPECT_EQ(by("AdamW")[0].codecs.canonical, "3lc:s=1,mode=auto,runs=on,pull=0.5");
+  EXPECT_EQ(by("SGD")[0].codecs.canonical, "3lc:s=1,mode=auto,runs=on");
+  for (const char* fit : {"AdamW", "SGD"}) EXPECT_EQ(by(fit)[0].unfit, "") << fit;
+  const auto lion = by("Lion");
+  EXPECT_NE(lion[0].unfit.find("Lion"), std::string::npos) << lion[0].unfit;
+  EXPECT_EQ(lion[1].unfit, "");
+  const auto left_out =
+      measure_figures(lion[0], input_of({tensor_of("t", 500)}), MeasureOptions{}, [](const char*) {});
+  ASSERT_TRUE(left_out && !*left_out);
+  EXPECT_EQ(left_out->error().message, lion[0].unfit);
+}
+
 TEST(Cutting, PartsAreAsLongAsExchangesMakeThem) {
   InputTensor large = tensor_of("large", 200000);
   large.significance.assign(200000, 0.5F);

@@ -66,7 +66,7 @@ def register(
             chooses a codec for each tensor: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
             all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training");
-            for dense gradients on one device, without optimizer=, link= and twins=.
+            for dense gradients on one device, without link= and twins=.
         optimizer: the model's optimizer, the same kind on all ranks, as it is or as Accelerate or
             Lightning wrap it: for a codec that its own way to step does not suit ("topk", "sbc",
             "signsgd" and the like; "3lc" under Adam and AdamW; see `momentum`), and for one that

@@ -158,13 +158,14 @@ class Chooser:
         self.plans += 1
         self._watched = WATCHED
         self._measuring.end()
-        self.decision = decision
+        self.decision, steps = decision, ""
         if decision.spec is None:
             self.enter("native")
         else:
             self.hook = self._connector.hook(decision.spec, self._history)
+            steps = f"; {rules.text()}" if (rules := self.hook.optimizer_rules).name else ""
             self.enter("trying")
-        self._log(logging.INFO, f"{decision.reason} (tier {tier})")
+        self._log(logging.INFO, f"{decision.reason} (tier {tier}){steps}")
 
     def _judge(self) -> None:
         tried, own = self.decision, self._said_of(True) | {"native": self._said_of(False)}

@@ -112,8 +112,9 @@ class _Trial:
         self._parts = parts
         self._min_elements = min_elements
         self._channel: _Channel | None = None
+        self._of_means: _Channel | None = None  # which owners send back, where they take other bits
         self._times: list[tuple[float, float]] = []
-        self._sizes: list[int] = []
+        self._sizes: list[float] = []  # of a message, in bytes
         self._small = 0.0, 0.0
         self._error = 0.0
 
@@ -127,6 +128,9 @@ class _Trial:
         first = self._channel is None
         if first:
             self._channel = _Channel(self._spec.codecs, self._min_elements)
+            means = _Channel(self._spec.codecs, self._min_elements, means=True)
+            if self._spec.pattern == "direct" and means.spec != self._channel.spec:
+                self._of_means = means
             self._small = _small_seconds(self._spec.codecs, self._parts)
         encoding, message = _timed(lambda: self._channel.encode(self._parts))
         out = {name: torch.zeros_like(part) for name, part in self._parts.items()}
@@ -134,7 +138,10 @@ class _Trial:
         if first:  # no residual yet
             self._error = _relative_l2(self._parts, out)
         self._times.append((encoding, decoding))
-        self._sizes.append(len(message))
+        sizes = [len(message)]
+        if self._of_means is not None:  # as many values as gradients
+            sizes.append(len(self._of_means.encode(self._parts)))
+        self._sizes.append(statistics.mean(sizes))
 
     def figures(self, overhead: tuple[float, float]) -> dict:
         values = sum(part.numel() for part in self._parts.values())
@@ -158,8 +165,9 @@ class _Trial:
 class _Channel:
     """`deltawire.Channel` for tensors, as NumPy has no bfloat16."""
 
-    def __init__(self, codec: str, min_elements: int) -> None:
-        self._core = _core.Channel(codec, min_elements, "exact", True, 0)
+    def __init__(self, codec: str, min_elements: int, *, means: bool = False) -> None:
+        self._core = _core.Channel(codec, min_elements, "exact", True, 0, means)
+        self.spec = self._core.spec
         self._step = -1
 
     def encode(self, parts: Mapping[str, torch.Tensor]) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -11,8 +12,16 @@ from deltawire.session.terms import Terms
 from deltawire.torch.auto.clocks import clock_of
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device.staging import is_forced
+from deltawire.torch.core.optimizer_rules.momentum_advice import Taken
+from deltawire.torch.core.optimizer_rules.momentum_choice import (
+    IN_OPTIMIZER,
+    OptimizerRules,
+    unfit_for,
+    with_means_for,
+)
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
-from deltawire.torch.core.settings import ExchangeSettings, Settings
+from deltawire.torch.core.settings import ExchangeSettings, OptimizerUses, Settings
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
 
@@ -30,6 +39,7 @@ class Connector:
         device, clock: of the model.
         is_staged: whether buckets are copied to other memory to be coded, and back.
         parameters: the model's; set by the check of the first `session`.
+        optimizer: the one that was given or, from its first step on, the one that steps the model.
     """
 
     def __init__(self, ddp_model: DistributedDataParallel, tier: str, settings: Settings) -> None:
@@ -41,6 +51,27 @@ class Connector:
         self.clock = clock_of(self.device, settings.timeout, self.place[0])
         self.tier = tier
         self.parameters: DDPParameters | None = None
+        self.optimizer: torch.optim.Optimizer | None = None
+        self._rules = OptimizerRules([])  # of the latest hook
+
+    def take(self, optimizer: torch.optim.Optimizer) -> Taken:
+        """What `watch` asks before the optimizer's first step."""
+        self.optimizer = optimizer
+        return self._rules.take(optimizer) if self._rules.take is not None else Taken()
+
+    def fitted(self, spec: str) -> str:
+        """A candidate, with means as fine as the optimizer's rule needs them."""
+        fine = with_means_for(self.optimizer, self.settings.momentum, _core.Spec(spec))
+        return spec if fine == _core.Spec(spec) else fine.text
+
+    def unfit(self, spec: str) -> str:
+        """Why training would lose by a candidate with the optimizer; "": it would not, or none is
+        known."""
+        if self.optimizer is None or self.settings.momentum == IN_OPTIMIZER:
+            return ""
+        least, parameters = self.settings.coding.min_elements, self.parameters
+        model = CodedTensors(_core.Spec(spec), least, parameters.names, parameters.tensors)
+        return unfit_for(self.optimizer, model)
 
     def session(self, spec: str, check: Callable[[], None] = lambda: None) -> _core.Session:
         """Opens a session. Raises like `register`, on every rank alike, also what `check()` raises
@@ -59,30 +90,37 @@ class Connector:
 
     def hook_of(self, spec: str, history: History) -> Hook:
         """Like `hook`, with the complete spec, for example one from a checkpoint."""
-        session, made = self._connected(spec)
-        return Hook(
+        session, made, uses = self._connected(spec)
+        hook = Hook(
             session,
             self.parameters,
             self.place,
             made.timeout_ms,
+            uses,
             loss_scale=made.loss_scale,
             history=history,
             check=check_for(self.settings.compare_every, self.group),
             group=self.group,
             summary_every=self.settings.summary_every,
         )
+        self._rules = uses.rules
+        if self.optimizer is not None and self._rules.take is not None:
+            self._rules.take(self.optimizer)
+        return hook
 
     def _connected(
         self, spec: str, check: Callable[[], None] = lambda: None
-    ) -> tuple[_core.Session, ExchangeSettings]:
+    ) -> tuple[_core.Session, ExchangeSettings, OptimizerUses]:
         with bootstrap.Meeting(self.group, self.device) as meeting:
             check()
             made = self.settings.exchange(spec, self.group)
             chosen = {"spec": arguments.AUTO, "tier": self.tier, "exchange": made.spec.text}
-            chosen |= {"staged": self.is_staged}  # then copies are measured, too
+            uses = made.step_uses(self.parameters.names, self.parameters.tensors, self.place[1])
+            # Where it is staged, copies are measured, too.
+            chosen |= {"staged": self.is_staged, "optimizer": uses.name}
             meeting.agree_on(Terms("register", self.parameters.lines(), **made.terms() | chosen))
             meeting.listen(self.settings.connection)
-        return made.connect(meeting), made
+        return made.connect(meeting), made, uses
 
 
 def _spec_to_leave(spec: str) -> str:

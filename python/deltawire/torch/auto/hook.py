@@ -192,6 +192,8 @@ class AutoHook(Participant):
         if hook is not None:
             exchanged = hook.deltawire_hook(state, bucket)
         else:
+            if self._hook is not None:
+                self._hook.optimizer_rules.forget_means()
             exchanged = self._native.all_reduce(bucket)
         return exchanged.then(chooser.over) if timed else exchanged
 

@@ -104,7 +104,8 @@ class Measuring:
 
     def _trials_of(self, parts: dict) -> codec_figures.Trials:
         least = self._connector.settings.coding.min_elements
-        return codec_figures.Trials([_UNCODED, *self._specs], parts, least)
+        specs = [_UNCODED, *map(self._connector.fitted, self._specs)]
+        return codec_figures.Trials(specs, parts, least)
 
     def figures(self) -> dict:
         """This rank's measurement for `decision.choose`, after the last piece. If something has
@@ -116,12 +117,14 @@ class Measuring:
         threads = self._connector.settings.coding.threads
         found, refused = self._trials.results()
         uncoded = _core.Spec(_UNCODED).text
+        reasons = {each["spec"]: self._connector.unfit(each["spec"]) for each in found}
+        fit = [each for each in found if not reasons[each["spec"]]]
         return self._steps | {
             "buckets": sample.buckets if sample is not None else [],
             "value_bytes": sample.value_bytes if sample is not None else [],
-            "figures": [each for each in found if each["spec"] != uncoded],
+            "figures": [each for each in fit if each["spec"] != uncoded],
             "uncoded": next((each for each in found if each["spec"] == uncoded), None),
-            "refused": refused,
+            "refused": [*refused, *filter(None, reasons.values())],
             "link": self._probe.result(Machine(cores=cores)),
             "copies": self._copies,
             "host": platform.node(),

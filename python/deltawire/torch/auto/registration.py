@@ -8,6 +8,7 @@ from deltawire.torch.auto.connector import Connector
 from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.measuring import PROBE_SPEC
 from deltawire.torch.core import arguments
+from deltawire.torch.core.optimizer_rules import momentum_advice, momentum_choice
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.parameters import DDPParameters
 
@@ -28,8 +29,14 @@ def register_auto(ddp_model: DistributedDataParallel, spec: str, settings: Setti
         _check_settings(settings)
         connector.parameters = DDPParameters(ddp_model)
         _check_tensors(connector.parameters)
+        if settings.optimizer is not None:
+            connector.optimizer = arguments.bare_optimizer(settings.optimizer, "optimizer=")
+            momentum_choice.check_held(connector.optimizer, connector.parameters.names)
 
     probe = connector.session(PROBE_SPEC, check)
+    if connector.optimizer is None:  # whoever steps the model does so before there is a plan
+        parameters, rank = ddp_model.parameters(), connector.place[0]
+        momentum_advice.watch(_core.Spec(PROBE_SPEC), parameters, rank, take=connector.take)
     return AutoHook(connector.place, connector, probe)
 
 
@@ -45,12 +52,6 @@ def _check_settings(settings: Settings) -> None:
     arguments.timeout_in_ms(settings.timeout)
     arguments.check_every("summary_every", settings.summary_every)
     settings.check_no_fold('"auto", which begins with the process group\'s own all-reduce')
-    if settings.optimizer is not None:
-        raise make_error(
-            "InvalidArgument",
-            'optimizer= and "auto" don\'t go together: of the codecs that it tries none makes use '
-            'of one; leave it out, or name "gcomp"',
-        )
     if arguments.encryption(settings.connection.encryption, has_secret=True) == "required":
         raise make_error(
             "InvalidArgument",

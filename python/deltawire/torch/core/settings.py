@@ -154,14 +154,20 @@ class ExchangeSettings:
     def optimizer_uses(
         self, names: dict[int, str], tensors: list[tuple], world_size: int
     ) -> OptimizerUses:
-        """`names` and `tensors` as of `CodedTensors`. Raises as `rules_for`, `RowEnergies` and
-        `source_for`."""
+        """`names` and `tensors` as of `CodedTensors`. Raises as `step_uses` and `source_for`."""
+        uses = self.step_uses(names, tensors, world_size)
+        source = source_for(self.optimizer, self.spec, names, may_have_rule(self.spec))
+        return dataclasses.replace(uses, source=source)
+
+    def step_uses(
+        self, names: dict[int, str], tensors: list[tuple], world_size: int
+    ) -> OptimizerUses:
+        """The same without what the optimizer can see of a gradient. Raises as `rules_for` and
+        `RowEnergies`."""
         least = self.given.coding.min_elements
         model = CodedTensors(self.spec, least, names, tensors)
         rules = rules_for(self.optimizer, self.given.momentum, model)
-        energies = energies_for(rules, least, world_size)
-        source = source_for(self.optimizer, self.spec, names, may_have_rule(self.spec))
-        return OptimizerUses(rules, energies, source)
+        return OptimizerUses(rules, energies_for(rules, least, world_size))
 
     def terms(self) -> dict[str, object]:
         """What must be equal on all ranks, by name."""

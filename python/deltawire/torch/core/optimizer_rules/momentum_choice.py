@@ -114,6 +114,11 @@ class OptimizerRules:
         for each in self._rules:
             each.step = step
 
+    def forget_means(self) -> None:
+        """The gradients of the coming step come without this exchange."""
+        if self.by_rows is not None:
+            self.by_rows.received.clear()
+
     def shown(self, step: int) -> dict[str, dict[str, float]]:
         """What `explain` shows of each tensor that is stepped in another way: fields of its row."""
         return {name: row for each in self._rules for name, row in each.shown(step).items()}
@@ -172,6 +177,19 @@ def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> RowSecond
         held = f"{len(model.names) - len(missed)} of {len(model.names)}"
         raise make_error("InvalidArgument", f"the optimizer has {held} tensors")
     return found.by_rows
+
+
+def unfit_for(optimizer: torch.optim.Optimizer, model: CodedTensors) -> str:
+    """Why training loses by the model's spec with this optimizer, if no rule provides for it; ""
+    if it does not."""
+    provided, in_the_way = False, ""
+    try:
+        provided = _unasked(optimizer, model) is not None
+    except DeltawireError as cause:
+        in_the_way = f"; {cause}"
+    traits, place = traits_of(optimizer, optimizer.param_groups), _core.OptimizerPlace.REGISTER
+    warnings = _core.optimizer_warnings(model.spec, traits, place, provided)
+    return warnings[0] + in_the_way if warnings else ""
 
 
 def _sought(model: CodedTensors) -> OptimizerRules:

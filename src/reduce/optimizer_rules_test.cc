@@ -70,7 +70,7 @@ TEST(OptimizerRules, OfEveryCodec) {
       {"3lc", kSpikes},    {"sbc", kLate},
       {"randomk", kLate},  {"onebit", kLate},
       {"signsgd", kLate},  {"topk", kLate},
-      {"dropping", kLate}, {"twobit", "R R! .x .x 0!* 0!* .!x .x .!x .!x .!x .!x .x .!x"}};
+      {"dropping", kLate}, {"twobit", "R R! .x .x E!* E!* .!x .x .!x .!x .!x .!x .x .!x"}};
   for (const CodecInfo* info : registered_codecs()) {
     const CodecRow* row = row_of_codec(info->name);
     ASSERT_NE(row, nullptr) << info->name << " has no row in src/reduce/optimizer_rules.cc";
@@ -111,6 +111,11 @@ TEST(OptimizerRules, HaveConstants) {
   EXPECT_EQ(late.beta1, 0);
   EXPECT_EQ(late.pull, 0);
   EXPECT_EQ(late.rate_share, 0.75);
+  const OptimizerRule both = rule_of("twobit", adamw);
+  EXPECT_EQ(both.beta1, 0);
+  EXPECT_EQ(both.rate_share, 1);
+  EXPECT_EQ(both.most_rms, 1);
+  EXPECT_EQ(both.longest_step, 3);
 }
 
 TEST(OptimizerRules, SayWhatIsLostAndWhatToWrite) {
@@ -142,8 +147,13 @@ TEST(OptimizerRules, SayWhatIsLostAndWhatToWrite) {
       "'3lc:s=1.75,mode=auto,runs=on' lost 14 points on LeNet-5 under SGD, and can diverge with momentum "
       "(docs/results/training.md): take 3lc, whose s is 1; or exchange after several local steps "
       "(LocalSteps)");
+  const std::string sparse = rule_of("3lc:s=1.75", adamw).remark;
+  EXPECT_NE(
+      sparse.find("lost 9 points on LeNet-5 under AdamW (docs/results/training/late-codecs.md): take 3lc"),
+      std::string::npos)
+      << sparse;
   EXPECT_EQ(rule_of("twobit", adamw).remark,
-            "'twobit:t=0.5' lost 11 points under AdamW on LeNet-5, where topk:k=1% and sbc:p=1% lost none "
+            "'twobit:t=0.5' lost 1 point under AdamW on LeNet-5, where topk:k=1% and sbc:p=1% lost none "
             "(docs/results/training/late-codecs.md): take one of these");
 }
 

@@ -15,7 +15,8 @@ enum class Arrival : std::uint8_t {
 struct CodecRow {
   std::string_view codec;
   Arrival arrival = Arrival::kAtOnce;
-  int lost_under_adam = 0;  // points of accuracy on LeNet-5, in spite of beta1 = 0
+  int lost_under_adam = 0;  // points of accuracy on LeNet-5, in spite of its rule
+  bool by_rows = false;     // though it is late, Adam takes it better by the exact second moment of rows
 };
 
 // Null for a codec that has none.

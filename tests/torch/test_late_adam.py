@@ -185,9 +185,25 @@ def warned_of_loss(rank, world_size, report):
 def test_codecs_that_lose_in_spite_of_the_rule_are_named():
     for found in results(warned_of_loss, 2):
         (twobit, rules, randomk), of_sgd = list(found.values())[:3], list(found.values())[3:]
-        assert "'twobit:t=" in twobit[0] and "lost 11 points under AdamW" in twobit[0]
+        assert "'twobit:t=" in twobit[0] and "lost 1 point under AdamW" in twobit[0]
         assert "topk:k=1% and sbc:p=1% lost none" in twobit[0] and rules == twobit
         assert randomk == [] and of_sgd == [[], [], []]
+
+
+def stepped_by_rows(rank, world_size, report):
+    tables = []
+    for spec in ("twobit", "direct(layers.0*: 3lc, rest twobit)"):
+        model, optimizer = model_and_adam(torch.optim.AdamW)
+        hook = deltawire.torch.register(model, spec, optimizer=optimizer)
+        tables.append(str(hook.explain()))
+        hook.close()
+    return tables
+
+
+def test_twobit_goes_by_rows_without_a_first_moment_and_3lc_beside_it_too():
+    for tables in results(stepped_by_rows, 2):
+        for table in tables:
+            assert table.count("beta1 0; second moment by rows") == 6 and "beta1 0.5" not in table
 
 
 def warned(rank, world_size, report, spec):

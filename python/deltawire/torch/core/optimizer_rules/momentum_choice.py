@@ -228,4 +228,5 @@ def _rules_of(optimizer: torch.optim.Optimizer, model: CodedTensors) -> Iterator
     for kind, make in _RULES.items():
         chosen = [each for each in zip(spec.rules, found, strict=True) if each[1].rule == kind]
         if chosen:
-            yield make(optimizer, model.of([rule.codec for rule, _ in chosen]), chosen[0][1])
+            advice = min((each for _, each in chosen), key=lambda each: each.beta1)
+            yield make(optimizer, model.of([rule.codec for rule, _ in chosen]), advice)

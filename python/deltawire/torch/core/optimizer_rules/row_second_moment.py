@@ -127,7 +127,7 @@ class RowSecondMoment(OptimizerRule):
     def _way(self) -> str:
         return (
             f"by a second moment of their exact gradients' rows, because '{self._coded.codecs[0]}' "
-            "sends a few large values at a time"
+            "does not show Adam how large these are"
         )
 
     def _applies_to(self, group: dict) -> bool:

@@ -4,12 +4,12 @@
     DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters 22m --batch 2 --bf16
     DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters 22m --batch 2 --bf16
 
-A transformer predicts the next byte of WikiText-2. Workers are processes of this machine, each on
-its own batches, which are the same for every method, with AdamW. Their gradients (DDP) or weight
-changes (`deltawire.torch.LocalSteps`) are averaged over the loopback; bytes are the mean of what a
-worker sends, headers included. "bits" are those of a parameter in one copy of a message. SBC's
-momentum is not masked here. Trained is on WikiText-2's validation text and nine tenths of its test
-text; the loss, in nats a byte, is that of the last tenth.
+A transformer (or an LSTM) predicts the next byte of WikiText-2. Workers are processes of this
+machine, each on its own batches, which are the same for every method, with AdamW. Their gradients
+(DDP) or weight changes (`deltawire.torch.LocalSteps`) are averaged over the loopback; bytes are the
+mean of what a worker sends, headers included. "bits" are those of a parameter in one copy of a
+message. SBC's momentum is not masked here. Trained is on WikiText-2's validation text and nine
+tenths of its test text; the loss, in nats a byte, is that of the last tenth.
 
 Rows are kept in the --out folder, in rows.json, and the same command goes on with those that are
 missing there; `lab.probes.frontier` draws them. Of the methods that are not trained by

@@ -136,16 +136,17 @@ COMPARED = ("ddp", "local", "diloco", "diloco-3lc", "sbc", "sparseloco", "stream
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """A transformer and its batches.
+    """A network and its batches.
 
     Attributes:
-        width, layers: of the transformer.
+        width, layers: of the transformer; of an LSTM half the width.
         length: bytes of a sequence.
         batch: sequences of a worker's step.
         learning_rate: AdamW's highest.
         held_out: sequences of the held-out loss.
         embedding: standard deviation of the first embedding; None: PyTorch's, which is 1. With
             GPT-2's a large network soon learns what depends on places.
+        is_lstm: no transformer, an LSTM.
     """
 
     width: int
@@ -155,12 +156,14 @@ class Size:
     learning_rate: float
     held_out: int
     embedding: float | None = None
+    is_lstm: bool = False
 
 
 _GPT2_DEVIATION = 0.02
 SIZES = {
     "tiny": Size(width=16, layers=1, length=16, batch=2, learning_rate=3e-3, held_out=16),
     "small": Size(width=96, layers=4, length=64, batch=2, learning_rate=2e-3, held_out=256),
+    "lstm": Size(96, 1, length=64, batch=4, learning_rate=4e-3, held_out=256, is_lstm=True),
     "22m": Size(
         width=512,
         layers=7,

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.models.networks import CharacterTransformer
+from lab.models.networks import CharacterTransformer, WordLSTM
 from lab.probes.local_rounds.methods import METHODS, Method, Size
 from lab.ranks.rank import Line, Place, process_group
 
@@ -86,10 +86,14 @@ def loss_of(network: torch.nn.Module, lines: torch.Tensor, bf16: bool = False) -
     return cross_entropy(logits.float().flatten(0, 1), lines[:, 1:].flatten())
 
 
-def new_network(setting: Setting, seed: int) -> CharacterTransformer:
+def new_network(setting: Setting, seed: int) -> CharacterTransformer | WordLSTM:
     """The same for the same seed."""
     torch.manual_seed(seed)
     size = setting.size
+    if size.is_lstm:
+        lstm = WordLSTM(_BYTES, size.width, 2 * size.width, size.layers)
+        lstm.lstm.batch_first = True
+        return lstm
     network = CharacterTransformer(_BYTES, size.width, size.layers, size.length)
     if size.embedding is not None:
         torch.nn.init.normal_(network.embedding.weight, std=size.embedding)

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 151_450,
-    "library (src, include, python), lines": 116_230,
-    "library, files": 857,
-    "of it python, lines": 35_750,
-    "lab, lines": 11_240,
-    "tests without golden files and traces, lines": 105_850,
-    "files tracked": 3_510,
+    "product code, lines": 148_330,
+    "library (src, include, python), lines": 115_190,
+    "library, files": 792,
+    "of it python, lines": 34_300,
+    "lab, lines": 10_520,
+    "tests without golden files and traces, lines": 105_950,
+    "files tracked": 3_424,
 }
 
 

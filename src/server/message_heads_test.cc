@@ -28,7 +28,7 @@ std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
 }
 
 TEST(PullHead, OfAChange) {
-  for (const Verdict verdict : {Verdict::kLate, Verdict::kCounted}) {
+  for (const PushVerdict verdict : {PushVerdict::kLate, PushVerdict::kCounted}) {
     std::vector<std::byte> pull = change_head(verdict);
     EXPECT_EQ(pull, with_checksum(bytes_of({3, 1, 0, static_cast<int>(verdict)})));
     pull.push_back(std::byte{7});
@@ -42,19 +42,20 @@ TEST(PullHead, OfAChange) {
 }
 
 TEST(PullHead, OfAWholePart) {
-  const std::vector<std::byte> pull = whole_head({Verdict::kCounted, Verdict::kLate, Verdict::kCounted});
+  const std::vector<std::byte> pull =
+      whole_head({PushVerdict::kCounted, PushVerdict::kLate, PushVerdict::kCounted});
   EXPECT_EQ(pull, with_checksum(bytes_of({4, 3, 0, 1, 0, 1})));
   const auto head = read_pull(pull);
   ASSERT_TRUE(head);
   EXPECT_EQ(head->kind, PullKind::kWhole);
   ASSERT_EQ(head->steps(), 3U);
-  EXPECT_EQ(head->verdict(0), Verdict::kCounted);
-  EXPECT_EQ(head->verdict(1), Verdict::kLate);
+  EXPECT_EQ(head->verdict(0), PushVerdict::kCounted);
+  EXPECT_EQ(head->verdict(1), PushVerdict::kLate);
   EXPECT_TRUE(head->body.empty());
 }
 
 TEST(PullHead, ThatIsCutShortIsTruncated) {
-  const std::vector<std::byte> pull = whole_head({Verdict::kCounted, Verdict::kLate});
+  const std::vector<std::byte> pull = whole_head({PushVerdict::kCounted, PushVerdict::kLate});
   for (std::size_t bytes = 0; bytes < pull.size(); ++bytes) {
     EXPECT_EQ(error_of(Bytes(pull).first(bytes)), ErrorCode::kTruncated) << bytes;
   }
@@ -62,7 +63,7 @@ TEST(PullHead, ThatIsCutShortIsTruncated) {
 
 // No inverted bit is believed, whichever it is.
 TEST(PullHead, HasAChecksum) {
-  std::vector<std::byte> pull = change_head(Verdict::kCounted);
+  std::vector<std::byte> pull = change_head(PushVerdict::kCounted);
   for (std::size_t bit = 0; bit < 8 * pull.size(); ++bit) {
     pull[bit / 8] ^= std::byte{1} << (bit % 8);
     EXPECT_TRUE(error_of(pull)) << bit;

@@ -151,19 +151,19 @@ Status PartWorker::end(Deadline deadline) {
   is_closed_ = true;
   run_.has_ended = true;
   while (!unanswered_.empty()) {
-    if (Status late = settle(unanswered_.front().step, Verdict::kLate, deadline); !late) return late;
+    if (Status late = settle(unanswered_.front().step, PushVerdict::kLate, deadline); !late) return late;
   }
   return {};
 }
 
 // The push of this step, if there was one: it counted, or what it had waits for the next.
-Status PartWorker::settle(std::uint64_t step, Verdict verdict, Deadline deadline) {
+Status PartWorker::settle(std::uint64_t step, PushVerdict verdict, Deadline deadline) {
   assert(unanswered_.empty() || unanswered_.front().step >= step);
   if (unanswered_.empty() || unanswered_.front().step != step) return {};
   Unanswered& push = unanswered_.front();
   const auto gone = run_.transport.wait(std::exchange(push.send, Handle::kNone), deadline);
   if (!gone) return forward_error(gone);
-  if (verdict == Verdict::kLate && !push.skips) {
+  if (verdict == PushVerdict::kLate && !push.skips) {
     if (Status held = hold(push); !held) return held;
     ++run_.counts.late_pushes;
   }

@@ -100,7 +100,7 @@ class PartWorker {
   };
 
   Status replace(Bytes body, std::uint64_t version);
-  Status settle(std::uint64_t step, Verdict verdict, Deadline deadline);
+  Status settle(std::uint64_t step, PushVerdict verdict, Deadline deadline);
   Status end(Deadline deadline);
   Status hold(const Unanswered& push);
   void skip();

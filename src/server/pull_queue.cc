@@ -11,7 +11,7 @@ void PullQueue::begin(std::uint64_t version, const SharedBytes& view) {
   view_ = view;
   for (Outbox& outbox : outboxes_) {
     outbox.next = outbox.taken = version;
-    outbox.pull = {change_head(Verdict::kCounted), view, true};
+    outbox.pull = {change_head(PushVerdict::kCounted), view, true};
   }
 }
 
@@ -21,7 +21,7 @@ void PullQueue::add(SharedBytes change, const std::function<bool(std::size_t wor
   changes_.push_back(std::move(change));
   for (std::size_t worker = 0; worker < outboxes_.size(); ++worker) {
     if (workers_.is_dropped(worker)) continue;
-    outboxes_[worker].verdicts.push_back(has_counted(worker) ? Verdict::kCounted : Verdict::kLate);
+    outboxes_[worker].verdicts.push_back(has_counted(worker) ? PushVerdict::kCounted : PushVerdict::kLate);
   }
 }
 

@@ -87,9 +87,9 @@ class PullQueue {
   struct Outbox {
     Handle send = Handle::kNone;
     Pull pull;
-    std::uint64_t next = 0;        // the first version that the worker has not been sent
-    std::uint64_t taken = 0;       // versions before this one have left
-    std::deque<Verdict> verdicts;  // on its pushes, from step `next` on
+    std::uint64_t next = 0;            // the first version that the worker has not been sent
+    std::uint64_t taken = 0;           // versions before this one have left
+    std::deque<PushVerdict> verdicts;  // on its pushes, from step `next` on
     bool is_ended = false;
   };
 

@@ -48,14 +48,14 @@ TEST_F(PullQueueTest, SendsChangesInOrderWithTheWorkersOwnVerdicts) {
   add(4, true);
   EXPECT_EQ(queue_.version(), 7U);
   const std::size_t sizes[] = {3, 4};
-  const Verdict of_first[] = {Verdict::kLate, Verdict::kCounted};
+  const PushVerdict of_first[] = {PushVerdict::kLate, PushVerdict::kCounted};
   for (std::size_t at = 0; at < 2; ++at) {
     for (const std::size_t worker : {0U, 1U}) {
       const Pull* pull = next(worker);
       ASSERT_NE(pull, nullptr);
       EXPECT_FALSE(pull->is_whole);
       EXPECT_EQ(pull->body->size(), sizes[at]);
-      EXPECT_EQ(pull->head, change_head(worker == 0 ? of_first[at] : Verdict::kCounted));
+      EXPECT_EQ(pull->head, change_head(worker == 0 ? of_first[at] : PushVerdict::kCounted));
     }
   }
   EXPECT_FALSE(queue_.lacks_any(0));

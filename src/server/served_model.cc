@@ -127,13 +127,13 @@ tl::unexpected<Error> corrupt(const std::string& what) {
   return fail(ErrorCode::kCorrupt, "the head of a pull " + what);
 }
 
-std::vector<std::byte> write_head(PullKind kind, const std::deque<Verdict>& verdicts) {
+std::vector<std::byte> write_head(PullKind kind, const std::deque<PushVerdict>& verdicts) {
   assert(!verdicts.empty() && verdicts.size() <= kVerdictsMax);
   std::vector<std::byte> head(pull_head_bytes(verdicts.size()));
   head[0] = static_cast<std::byte>(kind);
   store_le(head.data() + 1, static_cast<std::uint16_t>(verdicts.size()));
   std::ranges::transform(verdicts, head.begin() + kVerdictsAt,
-                         [](Verdict verdict) { return static_cast<std::byte>(verdict); });
+                         [](PushVerdict verdict) { return static_cast<std::byte>(verdict); });
   const std::size_t checked = kVerdictsAt + verdicts.size();
   store_le(head.data() + checked, crc32c(Bytes(head).first(checked)));
   return head;
@@ -165,11 +165,11 @@ Result<PullHead> read_pull(Bytes pull) {
   return head;
 }
 
-std::vector<std::byte> change_head(Verdict verdict) {
+std::vector<std::byte> change_head(PushVerdict verdict) {
   return write_head(PullKind::kChange, {verdict});
 }
 
-std::vector<std::byte> whole_head(const std::deque<Verdict>& verdicts) {
+std::vector<std::byte> whole_head(const std::deque<PushVerdict>& verdicts) {
   return write_head(PullKind::kWhole, verdicts);
 }
 

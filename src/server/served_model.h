@@ -72,7 +72,7 @@ std::vector<std::byte> joined(std::span<const Bytes> pieces);
 // What workers and servers tell each other besides frames: the first bytes of a pull, and that no push comes.
 
 // What became of a worker's push of a step.
-enum class Verdict : std::uint8_t { kLate = 0, kCounted = 1 };
+enum class PushVerdict : std::uint8_t { kLate = 0, kCounted = 1 };
 
 // What follows the head.
 enum class PullKind : std::uint8_t {
@@ -95,17 +95,17 @@ struct PullHead {
   Bytes body;
 
   std::uint64_t steps() const noexcept { return verdicts.size(); }
-  Verdict verdict(std::uint64_t at) const noexcept {
+  PushVerdict verdict(std::uint64_t at) const noexcept {
     assert(at < steps());
-    return verdicts[at] == std::byte{0} ? Verdict::kLate : Verdict::kCounted;
+    return verdicts[at] == std::byte{0} ? PushVerdict::kLate : PushVerdict::kCounted;
   }
 };
 
 // Errors: kTruncated, kCorrupt for bytes that are not a head.
 Result<PullHead> read_pull(Bytes pull);
-std::vector<std::byte> change_head(Verdict verdict);
+std::vector<std::byte> change_head(PushVerdict verdict);
 // Of 1 to kVerdictsMax of them.
-std::vector<std::byte> whole_head(const std::deque<Verdict>& verdicts);
+std::vector<std::byte> whole_head(const std::deque<PushVerdict>& verdicts);
 
 // A worker's word to a server that no push of it for a step will come, because other parts of its model have
 // the step already: the step (u64, little-endian), and the CRC-32C of its bytes (u32). Any push is longer.

@@ -20,8 +20,8 @@ class PlayedServer {
 
   // A part as it is after `steps` changes, sent instead of the last `changes` of them; 0: the first message.
   void send_whole(std::size_t number, std::uint64_t steps, std::size_t changes, float value,
-                  Verdict verdict = Verdict::kCounted) {
-    auto head = changes == 0 ? change_head(verdict) : whole_head(std::deque<Verdict>(changes, verdict));
+                  PushVerdict verdict = PushVerdict::kCounted) {
+    auto head = changes == 0 ? change_head(verdict) : whole_head(std::deque<PushVerdict>(changes, verdict));
     Values values(kCount, value);
     const Named part = model_.part_of(model_.parts()[number], values.data());
     const auto channel = *make_model_channel();
@@ -115,7 +115,7 @@ TEST_F(SkippedSteps, AreSaidUnlessTheyWerePushed) {
   server.send_whole(0, 1, 1, 10);
   server.send_whole(1, 3, 3, 30);
   server.send_whole(0, 2, 1, 20);
-  server.send_whole(0, 3, 1, 30, Verdict::kLate);
+  server.send_whole(0, 3, 1, 30, PushVerdict::kLate);
   const Status pulled = (*worker)->pull(soon());
   ASSERT_TRUE(pulled) << pulled.error().message;
   EXPECT_EQ((*worker)->version(), 3U);

@@ -189,3 +189,57 @@ Result<Bytes> bytes_at(const void* data, std::uint64_t count, std::string_view a
 }
 
 }  // namespace deltawire::c
+
+using deltawire::c::last_error;
+
+extern "C" {
+
+std::uint32_t deltawire_abi_version(void) {
+  return DELTAWIRE_ABI_VERSION;
+}
+
+const char* deltawire_version(void) {
+  return DELTAWIRE_VERSION;
+}
+
+std::int32_t deltawire_last_error_reporter(void) {
+  return last_error().reporter;
+}
+
+std::int32_t deltawire_last_error_waits_for(void) {
+  return last_error().waits_for;
+}
+
+std::uint64_t deltawire_last_error_ranks(std::int32_t* ranks, std::uint64_t room) {
+  const std::vector<int>& all = last_error().ranks;
+  for (std::uint64_t i = 0; i < room && i < all.size(); ++i) ranks[i] = all[i];
+  return all.size();
+}
+
+const char* deltawire_last_error_tensor(void) {
+  return last_error().tensor.c_str();
+}
+
+const char* deltawire_last_error_advice(void) {
+  return last_error().advice.c_str();
+}
+
+const char* deltawire_error_name(std::int32_t code) {
+  // Names of enumerators are literals, and so end with a zero.
+  if (code < 1 || code > static_cast<std::int32_t>(deltawire::kLastErrorCode)) return "Unknown";
+  return deltawire::error_code_name(static_cast<deltawire::ErrorCode>(code)).data();
+}
+
+const void* deltawire_bytes_data(const deltawire_bytes* bytes) {
+  return bytes == nullptr ? nullptr : bytes->bytes.data();
+}
+
+std::uint64_t deltawire_bytes_count(const deltawire_bytes* bytes) {
+  return bytes == nullptr ? 0 : bytes->bytes.size();
+}
+
+void deltawire_bytes_free(deltawire_bytes* bytes) {
+  delete bytes;
+}
+
+}  // extern "C"

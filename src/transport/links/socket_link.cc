@@ -39,11 +39,11 @@ IoResult SocketLink::recv(MutBytes into) noexcept {
   }
 }
 
-// The kernel delivers the rest after the close, but not if the peer sends something meanwhile, or there are
-// unread bytes: both reset the connection, and a reset throws away what is still on its way. Where a packet
-// was lost, that is the last ballot.
+// Closing a socket with unread bytes in it resets the connection, and a reset throws away what is still
+// on its way to the peer. Without unread bytes the kernel delivers the rest after the close.
 bool SocketLink::delivered() noexcept {
-  return unacknowledged() == 0;
+  int unread = 0;
+  return ::ioctl(fd(), SIOCINQ, &unread) != 0 || unread == 0 || unacknowledged() == 0;
 }
 
 // For sockets within a machine the kernel counts what the peer has not read, which says nothing about the
@@ -56,7 +56,6 @@ std::size_t SocketLink::unacknowledged() noexcept {
   return ::ioctl(fd(), SIOCOUTQ, &bytes) != 0 ? 0 : static_cast<std::size_t>(bytes);
 }
 
-// A kernel that knows fewer fields fills fewer bytes.
 std::chrono::microseconds SocketLink::round_trip() const noexcept {
   tcp_info info{};
   socklen_t length = sizeof info;

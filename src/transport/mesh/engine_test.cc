@@ -156,6 +156,18 @@ TEST_F(Engine, NoWaitFailsWhileTheKernelStillCopies) {
 }
 
 // A second wait for it must not free its record a second time.
+// What the peer sends to a closed connection resets it: then it never hears what it has not acknowledged.
+TEST_F(Engine, ARankThatLeavesWaitsUntilItsGoodbyeIsAcknowledged) {
+  Alone links;
+  std::atomic<std::size_t> unacknowledged = 1;
+  links.control->on_unacknowledged = [&] { return unacknowledged.load(); };
+  std::unique_ptr<Transport> self = links.connect();
+  const auto left = std::async(std::launch::async, [&] { self.reset(); });
+  EXPECT_EQ(left.wait_for(100ms), std::future_status::timeout);
+  unacknowledged = 0;
+  left.wait();
+}
+
 TEST_F(Engine, AnOperationThatFailsIsForgottenOnce) {
   begin_long_send();
   const Handle receive = self_->post_recv(1, 1, got_);

@@ -12,8 +12,7 @@
 
 namespace deltawire {
 
-// How long a leaving rank waits for the others to receive what it sent, and how many round trips more: a
-// packet that is lost several times takes so long.
+// How long a leaving rank waits for the others to receive what it sent, and round trips, for lost packets.
 inline constexpr std::chrono::milliseconds kFarewellTime{2000};
 inline constexpr int kFarewellTrips = 10;
 

@@ -218,12 +218,16 @@ bool Streams::may_end() {
   return overdue || (!consensus_.is_untold() && all_flushed());
 }
 
+// A peer that has not heard the goodbye asks when the data stream ends, and its question to a closed
+// connection resets that: the goodbye, and the last ballot, are lost if their packet was lost before. So in
+// good order they must be acknowledged. After a failure there may be nobody who does so.
 bool Streams::all_flushed() {
   bool flushed = true;
   peers_.each([&](Peer& peer) {
     if (peer.control.end() == ControlStream::End::kClosed || peer.departure) return;
     if (peer.control.has_unsent() || !peer.control.link().delivered()) flushed = false;
     if (consensus_.failed() || peer.said_goodbye || peer.send_ended) return;
+    if (peer.control.link().unacknowledged() > 0) flushed = false;
     if (peer.pump_at != kNever || !peer.data->delivered()) flushed = false;
   });
   return flushed;

@@ -5,9 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,23 +76,6 @@ TEST(LongLine, AKernelThatRefusesIsALineForTheLog) {
     EXPECT_TRUE(text.starts_with("rank 1's lines to rank 2 are long, and their congestion control is reno"))
         << text;
   }
-}
-
-// Whoever closes before that may lose it: if the peer sends something, the kernel throws the rest away.
-TEST(LongLine, WhatThePeerHasNotAcknowledgedIsNotDelivered) {
-  auto ends = connect_by_reno();
-  const std::unique_ptr<Link> sender = ends[0].take_link();
-  EXPECT_TRUE(sender->delivered());
-  const std::vector<std::byte> bytes(std::size_t{1} << 20);
-  const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  std::size_t left = 0;
-  for (IoResult sent; (sent = sender->send({&piece, 1})).kind == IoResult::Kind::kOk;) left += sent.bytes;
-  EXPECT_FALSE(sender->delivered()) << "there is no room for it at the peer's, which doesn't read";
-  std::vector<std::byte> got(bytes.size());
-  while (left > 0) left -= ends[1].recv(got).bytes;
-  const Deadline late = Clock::now() + 10s;
-  while (!sender->delivered() && Clock::now() < late) std::this_thread::yield();
-  EXPECT_TRUE(sender->delivered());
 }
 
 class LongLineSwitch : public ::testing::Test {

@@ -177,12 +177,13 @@ def test_local_steps_say_so_of_an_outer_momentum():
 def test_which_codecs_do_not_go_with_momentum(spec, momentum, words):
     model = torch.nn.Linear(3, 3)
     optimizer = SGD(model.parameters(), lr=0.1, momentum=momentum)
+    of_others = list(momentum_advice._watches)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         momentum_advice.watch(canonical(spec), model.parameters(), 0)
         optimizer.step()
         optimizer.step()
-    assert not momentum_advice._watches
+    assert momentum_advice._watches == of_others
     if words is None:
         assert not caught
     else:
@@ -193,10 +194,12 @@ def test_which_codecs_do_not_go_with_momentum(spec, momentum, words):
 def test_a_model_that_is_gone_is_watched_no_longer():
     model = torch.nn.Linear(3, 3)
     momentum_advice.watch(canonical("topk"), model.parameters(), 0)
-    assert len(torch_optimizers._global_optimizer_pre_hooks) == 1
+    hooks = list(torch_optimizers._global_optimizer_pre_hooks.values())
+    assert hooks.count(momentum_advice._look) == 1
+    watch = momentum_advice._watches[-1]
     del model
     SGD(torch.nn.Linear(3, 3).parameters(), lr=0.1, momentum=0.9).step()
-    assert not momentum_advice._watches
+    assert watch not in momentum_advice._watches
 
 
 def test_the_warning_can_be_filtered():

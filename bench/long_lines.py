@@ -1,7 +1,7 @@
 """Lines between sites: what `Session.all_reduce` makes of their rate, by delay, loss and congestion
 control.
 
-    PYTHONPATH=build/release/python python bench/long_lines.py        # root; about 15 minutes
+    PYTHONPATH=build/release/python python bench/long_lines.py        # root; about an hour
     PYTHONPATH=build/release/python python bench/long_lines.py --round-trips 200 --losses 1 \
         --controls cubic --megabytes 2
 

@@ -24,8 +24,8 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 148_350,
-    "library (src, include, python), lines": 115_215,
+    "product code, lines": 148_340,
+    "library (src, include, python), lines": 115_210,
     "library, files": 792,
     "of it python, lines": 34_300,
     "lab, lines": 10_520,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deltawire import _core, arguments
+from deltawire import _core, arguments, arrays
 from deltawire._core import CodecInfo, LinkShape, ParameterInfo, __version__
 from deltawire.channel import Channel, Sender
 from deltawire.errors import (
@@ -185,7 +185,11 @@ def decode(
         )
     shape = tuple(header.shape)
     if out is not None:
-        _check_out(out, shape, flat)
+        room = arrays.to_write("out", out)
+        if room.shape != shape:
+            raise make_error("Mismatch", f"out has shape {room.shape}, the file's array {shape}")
+        if np.may_share_memory(room, flat):
+            raise make_error("InvalidArgument", "out shares memory with the file's bytes")
     elif math.prod(shape) > max_elements:
         raise make_error(
             "Limit",
@@ -193,16 +197,6 @@ def decode(
             f"{max_elements:,}; pass a larger max_elements if you trust it",
         )
     else:
-        out = np.empty(shape, dtype=np.float32)
-    _core.decode_file(flat, out)
+        out = room = np.empty(shape, dtype=np.float32)
+    _core.decode_file(flat, room)
     return out
-
-
-def _check_out(out: np.ndarray, shape: tuple[int, ...], data: np.ndarray) -> None:
-    _check_float32("out takes", out)
-    if out.shape != shape:
-        raise make_error("Mismatch", f"out has shape {out.shape}, the file's array {shape}")
-    if not out.flags.c_contiguous or not out.flags.writeable:
-        raise make_error("InvalidArgument", "out must be C-contiguous and writeable")
-    if np.may_share_memory(out, data):
-        raise make_error("InvalidArgument", "out shares memory with the file's bytes")

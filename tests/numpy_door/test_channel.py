@@ -366,7 +366,7 @@ def test_a_file_is_decoded_into_an_array_that_is_there() -> None:
     for wrong, says in (
         (out.ravel(), "shape"),
         (np.empty_like(values, order="F"), "C-contiguous"),
-        (read_only, "writeable"),
+        (read_only, "read-only"),
         (out.astype(np.float64), "float32"),
     ):
         before = wrong.copy()

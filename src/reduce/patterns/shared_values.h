@@ -6,12 +6,10 @@
 // vote. A payload is float32 values, and any bits are values: a rank that changes them meanwhile lies about
 // its own values, as it may anyway. Messages of codecs never go this way.
 //
-// No message says that memory is free again:
-//  - That of a push is when the mean of its piece is here: its owner has read it.
-//  - That of means is after the step's vote, and is written only when all ranks' pushes of a piece are here.
-//  Who
-//    pushes in a step has copied the means of all steps before; who has voted, those of all buckets but the
-//    last.
+// No message says that memory is free again. That of a push is when the mean of its piece is here: its owner
+// has read it. That of means is after the step's vote, and is written only when all ranks' pushes of a piece
+// are here: who pushes in a step has copied the means of all steps before; who has voted, those of all
+// buckets but the last.
 #pragma once
 
 #include <array>

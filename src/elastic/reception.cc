@@ -78,9 +78,10 @@ Result<std::unique_ptr<Reception>> Reception::open(std::unique_ptr<Door> door, s
                                                    Clock::duration within) {
   std::unique_ptr<Reception> made(new Reception(std::move(door), std::move(settings), within));
   try {
-    const MutexLock lock(made->closing_);
+    const MutexLock lock(made->mutex_);
     made->thread_.emplace([reception = made.get()] { reception->run(); });
   } catch (const std::system_error& error) {
+    made->is_closed_.set();
     return no_thread("the door of an elastic session", error);
   }
   return made;
@@ -156,12 +157,15 @@ void Reception::forget_left(const View& view) {
 
 void Reception::close() {
   ends_.set();
-  const MutexLock one_at_a_time(closing_);
-  if (thread_) {
-    thread_->join();
-    thread_.reset();
+  std::optional<MachineThread> running;
+  {
+    const MutexLock lock(mutex_);
+    running.swap(thread_);
   }
+  if (!running) return is_closed_.wait();
+  running->join();
   giving_.join();
+  is_closed_.set();
 }
 
 void Reception::run() {

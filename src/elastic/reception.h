@@ -76,7 +76,7 @@ class Reception {
   Left left();
   // Of those that left, only members of the view matter from now on.
   void forget_left(const View& view);
-  // Hangs up on everybody. Idempotent.
+  // Hangs up on everybody; when it returns, no thread of this runs, whoever called it first.
   void close();
 
  private:
@@ -114,8 +114,8 @@ class Reception {
   std::shared_ptr<const StateSender> offer_ DELTAWIRE_GUARDED_BY(mutex_);
   Ending ends_;
   Tasks giving_;
-  Mutex closing_;
-  std::optional<MachineThread> thread_ DELTAWIRE_GUARDED_BY(closing_);
+  std::optional<MachineThread> thread_ DELTAWIRE_GUARDED_BY(mutex_);  // taken by who closes first
+  Ending is_closed_;
 };
 
 }  // namespace deltawire::elastic

@@ -38,6 +38,11 @@ class Ending {
     const Deadline until = MachineClock::now() + time;
     while (!is_set_ && MachineClock::now() < until) changed_.wait_until(lock.standard(), until);
   }
+  // Until set(): only where the thread that sets it is bound to.
+  void wait() {
+    MutexLock lock(mutex_);
+    while (!is_set_) changed_.wait(lock.standard());
+  }
 
  private:
   Mutex mutex_;

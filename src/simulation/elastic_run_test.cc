@@ -79,5 +79,16 @@ TEST(Elastic, TakesAProcessInWhileAnotherOneConnects) {
   (void)longest_recovery(plan);
 }
 
+// The thread that steps and the one that aborts both close the door then.
+TEST(Elastic, EndsWhereItIsAbortedWhileItsMembersMeet) {
+  for (Clock::duration again = 10ms; again <= 400ms; again += 30ms) {
+    ElasticPlan plan = calm_elastic(2);
+    plan.at_least = 2;
+    plan.faults = {{.kind = ElasticFault::Kind::kAbort, .process = 0, .at = 500ms},
+                   {.kind = ElasticFault::Kind::kAbort, .process = 1, .at = 500ms + again}};
+    (void)longest_recovery(plan);
+  }
+}
+
 }  // namespace
 }  // namespace deltawire::simulation::elastic_run_test

@@ -65,8 +65,12 @@ void Hosting::receive() {
     callers_.insert_or_assign(meet->state.id, Caller{peer, meet->state});
   }
   for (auto& peer : context_.reception->take_joiners()) joiners_.push_back(std::move(peer));
-  std::erase_if(callers_, [](const auto& each) { return !each.second.peer->line->is_waiting(); });
-  std::erase_if(joiners_, [](const auto& peer) { return !peer->line->is_waiting(); });
+  (void)drop_who_hung_up();
+}
+
+std::size_t Hosting::drop_who_hung_up() {
+  return std::erase_if(callers_, [](const auto& each) { return !each.second.peer->line->is_waiting(); }) +
+         std::erase_if(joiners_, [](const auto& peer) { return !peer->line->is_waiting(); });
 }
 
 Left Hosting::gone_by_will() const {
@@ -109,6 +113,11 @@ Result<std::optional<Agreement>> Hosting::propose(const Proposal& proposal) {
   if (!*shares) return std::nullopt;
   auto listener = context_.listen();
   if (!listener) return forward_error(listener);
+  // If this member froze, they look for another host; the mesh would wait in vain, and some may come back.
+  if (drop_who_hung_up() > 0) {
+    begun_at_ = MachineClock::now();
+    return std::nullopt;
+  }
   Agreement agreement{next_view(proposal), **std::move(shares), *std::move(listener), {}};
   agreement.next.meeting_place = agreement.listener->endpoint();
   for (const auto& peer : joiners) agreement.lines.push_back(peer->line);

@@ -28,6 +28,7 @@ class Hosting {
 
   OrEnded<std::optional<Agreement>> gather();
   void receive();
+  std::size_t drop_who_hung_up();
   Attendance attendance() const;
   Left gone_by_will() const;
   void tell_all(const Message& message);
@@ -43,7 +44,7 @@ class Hosting {
 
   Meeting& meeting_;
   MeetingContext& context_;
-  const Deadline begun_at_;
+  Deadline begun_at_;
   Left left_;  // as callers say
   std::map<int, Caller> callers_;
   PendingPeers joiners_;

@@ -12,8 +12,6 @@ namespace {
 
 constexpr const char* kFile = "the temporary file of rows (TMPDIR says where): ";
 
-static_assert(sizeof(BlockStore::Entry) == 24);
-
 template <class T>
 std::uint32_t checksum_of(std::span<const T> values, std::uint32_t seed = 0) {
   return crc32c(std::as_bytes(values), seed);
@@ -80,15 +78,6 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
   if (fits) kept_bytes_ += entry.bytes();
   block.clear();
   return {};
-}
-
-std::uint32_t BlockStore::checksum() const {
-  std::uint32_t sum = 0;
-  for (Entry entry : entries_) {
-    entry.offset = 0;
-    sum = checksum_of(std::span<const Entry>(&entry, 1), sum);
-  }
-  return sum;
 }
 
 Result<std::shared_ptr<const RowBlock>> BlockStore::load(std::size_t i) {

@@ -43,7 +43,6 @@ class BlockStore {
 
   const std::vector<Entry>& entries() const noexcept { return entries_; }
   const StoreTotals& totals() const noexcept { return totals_; }
-  std::uint32_t checksum() const;  // of all rows in their order
 
  private:
   std::uint64_t memory_bytes_;

@@ -30,16 +30,6 @@ class EpochRows {
     shuffle(blocks_, seed_, stream_);
   }
 
-  // Skips `count` rows. Loads only the block in which they end. Errors: those of load.
-  Status skip(std::uint64_t count) {
-    while (at_ == rows_.size() && next_ < blocks_.size() && store_.entries()[blocks_[next_]].rows <= count) {
-      count -= store_.entries()[blocks_[next_++]].rows;
-    }
-    if (count == 0) return {};
-    const auto taken = take(count, [](const RowBlock&, std::span<const std::uint32_t>) {});
-    return taken ? Status() : forward_error(taken);
-  }
-
   // Calls visit(block, row numbers) with up to `count` of the next rows, all of one block. Returns how many,
   // 0 at the end. Errors: those of BlockStore::load.
   template <class Visit>

@@ -46,15 +46,6 @@ class Exchange {
   // The sums of the numbers over all ranks, added in rank order.
   Result<std::vector<double>> sums(std::span<const double> numbers);
 
-  // Saves what the session keeps from step to step (Session::save), and restores it with the number of steps
-  // made so far. Between steps. Errors: those of Session's.
-  Result<std::vector<std::byte>> save() { return session_->save(); }
-  Status load(Bytes state, std::uint64_t steps) {
-    step_ = steps;
-    return session_->load(state);
-  }
-  std::uint64_t steps() const noexcept { return step_; }
-
   void abort(std::string_view reason) { session_->abort(reason); }
   void close() { session_->close(); }
 

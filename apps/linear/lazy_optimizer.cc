@@ -28,14 +28,6 @@ void StepAverage::note_step(double shrunk) {
   shrunk_ = shrunk;
 }
 
-void StepAverage::forget_steps() {
-  total_ = 0;
-  shrunk_ = 0;
-  step_weights_.clear();
-  within_.clear();
-  blocks_.clear();
-}
-
 double StepAverage::weight_since(std::uint32_t from, double shrunk) const noexcept {
   if (from >= step_weights_.size()) return 0;
   // The block of the step that comes next: what it begins with is at most kBlockShrinks above `shrunk`.
@@ -193,33 +185,6 @@ void LazyOptimizer::note_rate(double rate) {
   if (average_) average_->note_step(shrinks_.back());
 }
 
-Status LazyOptimizer::save(CheckpointWriter& out) const {
-  Status done = out.values(std::span(rates_));
-  if (done) done = out.values(std::span(first_));
-  if (done) done = out.values(std::span(second_));
-  if (done) done = out.values(std::span(done_));
-  return done && average_ ? average_->save(out) : done;
-}
-
-Status LazyOptimizer::load(CheckpointReader& in) {
-  std::vector<double> rates;
-  Status loaded = in.values(rates);
-  if (loaded) loaded = in.values_into(std::span(first_));
-  if (loaded) loaded = in.values_into(std::span(second_));
-  if (loaded) loaded = in.values_into(std::span(done_));
-  if (loaded && average_) loaded = average_->load(in);
-  if (!loaded) return loaded;
-  if (std::ranges::any_of(done_, [&](std::uint32_t done) { return done > rates.size(); }) ||
-      !std::ranges::all_of(rates, [](double rate) { return std::isfinite(rate); })) {
-    return in.damaged("makes no sense");
-  }
-  rates_.clear();
-  shrinks_.assign(1, 0);
-  if (average_) average_->forget_steps();
-  for (const double rate : rates) note_rate(rate);
-  return {};
-}
-
 void LazyOptimizer::step(const Pairs& gradient, std::span<float> weights) {
   bring_up(gradient.keys, weights);
   const FloatEnvironment environment;
@@ -248,16 +213,6 @@ double TrainedWeights::update_results() {
     averages_[i] = optimizer_.result(static_cast<std::uint32_t>(i), weights_);
   }
   return squares;
-}
-
-Status TrainedWeights::save(CheckpointWriter& out) const {
-  const Status done = out.values(std::span<const float>(weights_));
-  return done ? optimizer_.save(out) : done;
-}
-
-Status TrainedWeights::load(CheckpointReader& in) {
-  const Status done = in.values_into(std::span<float>(weights_));
-  return done ? optimizer_.load(in) : done;
 }
 
 }  // namespace deltawire::linear

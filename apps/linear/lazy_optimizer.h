@@ -20,7 +20,6 @@
 #include "deltawire/optimizer.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
-#include "linear/checkpoint_file.h"
 
 namespace deltawire::linear {
 
@@ -42,7 +41,6 @@ class StepAverage {
   // Starts the next step. `shrunk`: the logarithm of the factor by which all steps so far have multiplied a
   // weight without gradients; it never grows, and is 0 before the first step. Used by weight_since only.
   void note_step(double shrunk);
-  void forget_steps();  // keeps the sums
 
   // The weight of step t, which has been noted.
   double weight(std::uint64_t t) const noexcept { return step_weights_[t - 1]; }
@@ -61,10 +59,6 @@ class StepAverage {
   }
 
   std::uint64_t state_bytes() const noexcept { return 8 * sums_.size(); }
-
-  // Saves the sums; after load() the caller notes the steps again. Errors: those of CheckpointReader.
-  Status save(CheckpointWriter& out) const { return out.values(std::span<const double>(sums_)); }
-  Status load(CheckpointReader& in) { return in.values_into(std::span(sums_)); }
 
  private:
   // Weights of steps are summed within blocks, scaled as they shrink. A block ends before that makes
@@ -111,11 +105,6 @@ class LazyOptimizer {
 
   // One step; weights without a key have the gradient 0. Keys grow strictly and are below the count.
   void step(const Pairs& gradient, std::span<float> weights);
-
-  // The moments, and which steps each weight has taken. Together with the weights this is the whole state.
-  // load() requires as many weights and the same kind. Errors: those of CheckpointReader.
-  Status save(CheckpointWriter& out) const;
-  Status load(CheckpointReader& in);
 
   // Memory of moments, averages and step counts, without the weights, which are the caller's.
   std::uint64_t state_bytes() const noexcept {
@@ -176,9 +165,6 @@ class TrainedWeights {
 
   // Memory of weights to step and of their optimizer.
   std::uint64_t state_bytes() const noexcept { return 4 * weights_.size() + optimizer_.state_bytes(); }
-
-  Status save(CheckpointWriter& out) const;
-  Status load(CheckpointReader& in);
 
  private:
   TrainedWeights(LazyOptimizer optimizer, std::uint64_t dimension)

@@ -131,41 +131,6 @@ TEST(LazyOptimizer, KeepsAveragesInTwelveBytesAWeight) {
   }
 }
 
-// Into one that has made other steps already.
-TEST(LazyOptimizer, GoesOnFromASavedState) {
-  const std::string path = ::testing::TempDir() + "lazy_optimizer.checkpoint";
-  for (const char* name : {"sgd:lr=0.1,weight_decay=0.05", "adagrad:lr=0.1", "adam:lr=0.01"}) {
-    auto through = LazyOptimizer::make(*parse_optimizer(name), kCount);
-    auto resumed = LazyOptimizer::make(*parse_optimizer(name), kCount);
-    through->keep_average(2);
-    resumed->keep_average(2);
-    CounterRng random(5);
-    std::vector<float> weights(kCount, 0.25F);
-    std::vector<float> others(kCount);
-    for (int step = 0; step < 40; ++step) {
-      through->step(drawn_gradient(random), weights);
-      if (step % 3 == 0) resumed->step(drawn_gradient(random), others);
-    }
-    auto out = CheckpointWriter::create(path, {});
-    ASSERT_TRUE(out && through->save(*out) && out->finish());
-    auto in = CheckpointReader::open(path);
-    ASSERT_TRUE(in && resumed->load(*in) && in->end());
-    others = weights;
-    for (int step = 0; step < 40; ++step) {
-      const Pairs gradient = drawn_gradient(random);
-      through->step(gradient, weights);
-      resumed->step(gradient, others);
-    }
-    through->bring_up_all(weights);
-    resumed->bring_up_all(others);
-    EXPECT_EQ(others, weights) << name;
-    for (std::uint32_t key = 0; key < kCount; ++key) {
-      ASSERT_EQ(resumed->result(key, others), through->result(key, weights)) << name << ", key " << key;
-    }
-  }
-  std::remove(path.c_str());
-}
-
 TEST(LazyOptimizer, RefusesWhatItCannotDo) {
   EXPECT_FALSE(LazyOptimizer::make(*parse_optimizer("momentum"), 4));
   EXPECT_FALSE(LazyOptimizer::make(*parse_optimizer("adamw"), 4));

@@ -78,6 +78,13 @@ double margin(const RowBlock& block, std::size_t row, std::span<const float> wei
   return margin(block, row, weights.first(weights.size() - 1)) + static_cast<double>(weights.back());
 }
 
+void Trainer::Progress::add(const Report& sent) {
+  report.encode_seconds += sent.encode_seconds;
+  report.exchange_seconds += sent.exchange_seconds;
+  report.decode_seconds += sent.decode_seconds;
+  bytes += sent.bytes_sent;
+}
+
 // Agrees on the dimension, the number of rows and the batches of all ranks.
 Status Trainer::agree() {
   const StoreTotals& own = data_.totals();
@@ -123,9 +130,6 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
   sums_.assign(dimension_, 0.0);
   keys_ = KeySet(dimension_);
   gradient_.dimension = dimension_;
-  if (hooks.checkpoints != nullptr && hooks.checkpoints->resumes()) {
-    if (Status resumed = resume(*hooks.checkpoints); !resumed) return forward_error(resumed);
-  }
   TrainedModel model;
   while (progress_.epoch < static_cast<std::uint64_t>(settings_.epochs) && !model.converged) {
     if (Status done = run_epoch(hooks); !done) return forward_error(done);
@@ -154,19 +158,11 @@ Status Trainer::run_epoch(const TrainHooks& hooks) {
   if (Status set = weights_->set_learning_rate(rate); !set) return set;
   const auto rank = static_cast<std::size_t>(exchange_.rank());
   EpochRows rows(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
-  if (Status there = rows.skip(rows_before(rows_of_rank_[rank], progress_.batch, batches_)); !there)
-    return there;
   while (progress_.batch < batches_) {
     if (hooks.interrupted()) return fail(ErrorCode::kAborted, "interrupted: no model is written");
     const auto begin = Clock::now();
     if (Status stepped = step(rows); !stepped) return stepped;
     report.seconds += seconds_since(begin);
-    if (hooks.checkpoints == nullptr) continue;
-    const std::uint64_t every = hooks.checkpoints->every() > 0 ? hooks.checkpoints->every() : batches_;
-    if (exchange_.steps() % every != 0) continue;
-    const auto saving = Clock::now();
-    if (Status saved = save(*hooks.checkpoints); !saved) return saved;
-    report.checkpoint_seconds += seconds_since(saving);
   }
   return sum_up();
 }
@@ -215,7 +211,6 @@ Status Trainer::sum_up() {
   report.bytes_sent = (*sums)[0] / world;
   report.plain_ratio = (*sums)[0] > 0 ? (*sums)[1] / (*sums)[0] : kNotKnown;
   report.rows_per_second = (*sums)[2] / report.seconds;
-  report.seconds += report.checkpoint_seconds;
   if (!progress_.epochs.empty()) {
     report.seconds += progress_.epochs.back().seconds;
     report.bytes_sent += progress_.epochs.back().bytes_sent;
@@ -340,36 +335,6 @@ Status Trainer::find_bound(EpochReport& report) {
   if (!squares) return forward_error(squares);
   report.gap = gap_bound(report.objective, *squares, l2);
   return {};
-}
-
-// A checkpoint has, in this order: the progress, the weights, the optimizer, and the session's state.
-Status Trainer::save(Checkpoints& checkpoints) {
-  auto out = checkpoints.begin(exchange_.steps(), data_.checksum());
-  if (!out) return forward_error(out);
-  const auto session = exchange_.save();
-  if (!session) return forward_error(session);
-  Status done = progress_.save(*out);
-  if (done) done = weights_->save(*out);
-  if (done) done = out->values(std::span<const std::byte>(*session));
-  return done ? checkpoints.keep(*out, exchange_.steps()) : done;
-}
-
-Status Trainer::resume(Checkpoints& checkpoints) {
-  auto in = checkpoints.newest(exchange_, data_.checksum());
-  if (!in) return forward_error(in);
-  std::vector<std::byte> session;
-  Status done = progress_.load(*in, batches_);
-  if (done) done = weights_->load(*in);
-  if (done) done = in->values(session);
-  if (done) done = in->end();
-  if (!done) return done;
-  if (progress_.epoch >= static_cast<std::uint64_t>(settings_.epochs)) {
-    return fail(ErrorCode::kMismatch, in->path() + ": is of data epoch " +
-                                          std::to_string(progress_.epoch + 1) +
-                                          "; resume with at least as many --epochs");
-  }
-  const Status loaded = exchange_.load(session, in->head().step);
-  return loaded ? loaded : fail(loaded.error().code, in->path() + ": " + loaded.error().text());
 }
 
 }  // namespace deltawire::linear

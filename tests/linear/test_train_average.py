@@ -8,7 +8,7 @@ import pytest
 from cli_program import assert_refused, must_run
 from linear_rows import FEATURES, text_of
 
-USAGE, FAILURE = 2, 1
+USAGE = 2
 L2, POWER = 0.1, 2.5
 
 
@@ -97,21 +97,6 @@ def test_what_a_rank_keeps_with_an_average(optimizer: str, moments: int, data: P
     report = train("--data", data, "--workers", 2, "--optimizer", optimizer, "--epochs", 1)
     # 8 bytes for the sum, 4 for the steps that are in it, 4 for the weight; and moments.
     assert report["state_bytes_of_a_rank"] == (16 + moments) * (FEATURES + 2)
-
-
-def test_averages_are_in_checkpoints(data: Path, tmp_path: Path) -> None:
-    through, resumed, folder = (tmp_path / name for name in ("through.npz", "resumed.npz", "kept"))
-    settings = ("train", "linear", "--data", data, "--workers", 2, "--stop", 0, "--loss", "hinge")
-    settings += ("--optimizer", "sgd")
-    must_run(*settings, "--epochs", 4, "--model", through)
-    must_run(*settings, "--epochs", 2, "--checkpoint", folder)
-    go_on = (*settings, "--checkpoint", folder, "--resume", "--epochs", 4)
-    words = ["average_power 3.0, and here it is nothing"]
-    assert_refused(FAILURE, words, *go_on, "--no-average")
-    words = ["average_power 3.0, and here it is 1.0"]
-    assert_refused(FAILURE, words, *go_on, "--average-power", 1)
-    must_run(*go_on, "--model", resumed)
-    assert resumed.read_bytes() == through.read_bytes()
 
 
 def test_a_power_without_averages_is_refused(data: Path) -> None:

@@ -7,17 +7,17 @@ import pytest
 from cli_program import must_run
 from linear_rows import text_of
 
-PARTS = ("compute", "encode", "exchange", "decode", "update", "checkpoint")
+PARTS = ("compute", "encode", "exchange", "decode", "update")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_report_says_where_time_and_bytes_went(workers: int, tmp_path: Path) -> None:
-    data, kept = tmp_path / "rows.libsvm", tmp_path / "kept"
+    data = tmp_path / "rows.libsvm"
     data.write_text(text_of(2000))
     report = json.loads(
         must_run(
             *("train", "linear", "--data", data, "--workers", workers, "--epochs", 4, "--stop", 0),
-            *("--batch", 0.1, "--hash-bits", 10, "--checkpoint", kept, "--json", "-"),
+            *("--batch", 0.1, "--hash-bits", 10, "--json", "-"),
         )
     )
     split = report["time_split"]

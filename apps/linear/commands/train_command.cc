@@ -16,7 +16,6 @@
 #include "deltawire/optimizer_rules.h"
 #include "deltawire/reducer.h"
 #include "deltawire/spec.h"
-#include "linear/commands/checkpoint_options.h"
 #include "linear/commands/commands.h"
 #include "linear/commands/model_file.h"
 #include "linear/commands/ranks.h"
@@ -34,7 +33,6 @@ struct TrainCommandOptions {
   RankOptions ranks;
   int world = 1;      // once the ranks are connected
   std::string alike;  // must be the same on all ranks; MeshOptions::settings
-  CheckpointOptions checkpoint;
   std::string loss = "logistic";
   std::string optimizer = "adagrad";
   bool average = true;
@@ -46,8 +44,6 @@ struct TrainCommandOptions {
   double held_out = 30;
   double stop = 1;
   double memory_mb = 2048;
-  std::string
-      training;  // the settings that determine the steps, as JSON: the same on all ranks, and on resuming
   std::string model;
   std::string json;
   bool force = false;
@@ -97,8 +93,6 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
   alike.erase("data");
   alike.erase("test");
   alike.erase("workers");
-  options.training = alike.dump();
-  options.checkpoint.add_to(alike);
   options.alike = alike.dump();
   return cli::check_outputs({options.model, options.json}, options.force);
 }
@@ -120,11 +114,6 @@ std::string exchange_line(const Exchange& exchange) {
 }
 
 cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
-  auto checkpoints = open_checkpoints(options.checkpoint, options.training, options.force, exchange);
-  if (const Status ready = checkpoints ? checkpoints->prepare() : Status(); !ready) {
-    exchange.abort(ready.error().text());
-    return cli::failed(ready.error().text());
-  }
   auto store = load_data(options.data, {exchange.rank(), exchange.world()}, cli::interrupted);
   if (!store) {
     exchange.abort(store.error().text());
@@ -143,12 +132,11 @@ cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange)
                                   std::cout << "no model will be written; --model FILE keeps it" << "\n"
                                             << std::flush;
                                 },
-                            .interrupted = cli::interrupted,
-                            .checkpoints = checkpoints ? &*checkpoints : nullptr});
+                            .interrupted = cli::interrupted});
   if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
   if (model) return *std::move(model);
   exchange.abort(model.error().text());
-  return cli::failed(with_resume_hint(model.error(), options.checkpoint));
+  return cli::failed(model.error().text());
 }
 
 cli::Outcome<void> keep(const TrainCommandOptions& options, const Exchange& exchange, TrainedModel& trained) {
@@ -180,12 +168,12 @@ cli::Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
   (*exchange)->close();
   if (cli::interrupted()) {
     return tl::unexpected<cli::Failure>(
-        cli::Failure{cli::kExitInterrupted, interrupted_line(options.checkpoint)});
+        cli::Failure{cli::kExitInterrupted, "interrupted: no model is written"});
   }
   if (!trained) return tl::unexpected<cli::Failure>(trained.error());
   if (!writes) return {};
   auto kept = keep(options, **exchange, *trained);
-  if (!kept) kept.error().message += lost_model_hint(options.checkpoint);
+  if (!kept) kept.error().message += "; make room, and train again";
   return kept;
 }
 
@@ -231,7 +219,6 @@ std::string train_footer() {
          "  deltawire train linear --data a9a --model a9a.npz\n"
          "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "
          "url.json\n"
-         "  deltawire train linear --data rows --checkpoint kept --every 100 --resume --model m.npz\n"
          "  deltawire train linear --data train.gz --test test.gz --loss hinge --optimizer adam --lr 0.02\n"
          "  deltawire train linear --data 'part-*' --rendezvous node1:7171 --rank 1 --world 4 --token-file "
          "job\n"
@@ -336,7 +323,6 @@ void add_train_command(CLI::App& app, cli::Command& chosen) {
   const auto options = std::make_shared<TrainCommandOptions>();
   add_data(command, *options);
   add_training(command, *options);
-  add_checkpoint_options(command, options->checkpoint);
   add_ranks(command, *options);
   command->footer(train_footer());
   command->callback([&chosen, options] { chosen = [options] { return train(*options); }; });

@@ -1,31 +1,131 @@
 #include "linear/read_rows.h"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/disk_file.h"
+#include "base/os_error.h"
+
 namespace deltawire::linear {
 
 namespace {
 
+Result<Descriptor> open_file(const std::string& path) {
+  Descriptor file(path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() >= 0) return file;
+  if (errno == ENOENT) return fail(ErrorCode::kIo, path + ": no such file; check the path");
+  return io_error(path + ": cannot be opened");
+}
+
+// Whether gzip, xz, bzip2 or zstd has packed what begins with these bytes.
+bool is_packed(std::string_view front) noexcept {
+  constexpr std::array<std::string_view, 4> kMagic{"\x1F\x8B", "\xFD\x37zXZ", "BZh", "\x28\xB5\x2F\xFD"};
+  return std::ranges::any_of(kMagic, [&](std::string_view magic) { return front.starts_with(magic); });
+}
+
+Result<DataFile> inspect(const std::string& path) {
+  DataFile found{.path = path};
+  const Result<Descriptor> file = open_file(path);
+  if (!file) return forward_error(file);
+  struct stat info{};
+  if (fstat(file->get(), &info) != 0) return io_error(path + ": cannot be read");
+  if (S_ISDIR(info.st_mode)) {
+    return fail(ErrorCode::kIo, path + ": is a folder; name its files, as in " + path + "/*");
+  }
+  if (!S_ISREG(info.st_mode) || path == "-") return found;
+  found.stream = false;
+  found.bytes = static_cast<std::uint64_t>(info.st_size);
+  std::array<char, 5> front{};
+  const auto got = read_at(file->get(), std::as_writable_bytes(std::span(front)), 0);
+  if (!got) return fail(got.error().code, path + ": " + got.error().message);
+  if (!is_packed({front.data(), *got})) return found;
+  return fail(ErrorCode::kIo, path + ": is packed; unpack it first (gzip -d, xz -d, bzip2 -d, zstd -d)");
+}
+
+std::vector<std::string> matches(const std::string& pattern) {
+  glob_t found{};
+  std::vector<std::string> paths;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
+    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  }
+  globfree(&found);
+  return paths;
+}
+
+}  // namespace
+
+Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patterns) {
+  std::vector<DataFile> files;
+  for (const std::string& pattern : patterns) {
+    std::vector<std::string> paths{pattern};
+    // A file may have such characters in its name, and is then meant.
+    if (access(pattern.c_str(), F_OK) != 0 && pattern.find_first_of("*?[") != std::string::npos) {
+      paths = matches(pattern);
+      if (paths.empty())
+        return fail(ErrorCode::kIo, pattern + ": no file has such a name; check the pattern");
+    }
+    for (const std::string& path : paths) {
+      Result<DataFile> file = inspect(path);
+      if (!file) return forward_error(file);
+      files.push_back(*std::move(file));
+    }
+  }
+  return files;
+}
+
+namespace {
+
+// The bytes of a data file, from an offset on. Error messages lack the file's name.
+class Text {
+ public:
+  static Result<Text> open(const DataFile& file, std::uint64_t offset) {
+    Result<Descriptor> opened = open_file(file.path);
+    if (!opened) return forward_error(opened);
+    if (!file.stream) {
+      lseek(opened->get(), static_cast<off_t>(offset), SEEK_SET);
+      posix_fadvise(opened->get(), static_cast<off_t>(offset), 0, POSIX_FADV_SEQUENTIAL);
+    }
+    return Text(*std::move(opened));
+  }
+
+  // Fills `out`; fewer bytes are the last ones.
+  Result<std::size_t> read(std::span<char> out) {
+    std::size_t filled = 0;
+    while (filled < out.size()) {
+      const ssize_t got = ::read(file_.get(), out.data() + filled, out.size() - filled);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return io_error("cannot be read");
+      if (got == 0) break;
+      filled += static_cast<std::size_t>(got);
+    }
+    return filled;
+  }
+
+ private:
+  explicit Text(Descriptor file) : file_(std::move(file)) {}
+
+  Descriptor file_;
+};
+
 constexpr std::uint64_t kSliceBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kEverything = std::numeric_limits<std::uint64_t>::max();
 
-// This rank's lines of a file: those that begin in [begin, end), and in a slice of this rank's turn.
+// This rank's lines of a file: those that begin in [begin, end).
 struct Cut {
   std::uint64_t begin = 0;
   std::uint64_t end = kEverything;
-  int turn = 0;
-  int turns = 1;
-
-  bool mine(std::uint64_t slice) const noexcept {
-    return slice % static_cast<std::uint64_t>(turns) == static_cast<std::uint64_t>(turn);
-  }
 };
 
 std::uint64_t line_feeds(std::string_view text) noexcept {
@@ -43,7 +143,7 @@ class FileReader {
     place_.offset = cut_.begin == 0 ? 0 : cut_.begin - 1;
     first_offset_ = place_.offset;
     looking_for_line_ = cut_.begin != 0;
-    auto source = open_text(file_, place_.offset);
+    auto source = Text::open(file_, place_.offset);
     if (!source) return named(source.error());
     bool ended = false;
     while (!ended && place_.offset < cut_.end) {
@@ -51,7 +151,7 @@ class FileReader {
         if (buffer_.size() >= kRowBytesMax) return too_long();
         buffer_.resize(std::max<std::size_t>(2 * buffer_.size(), 2 * kSliceBytes));
       }
-      const auto got = (*source)->read(std::span(buffer_).subspan(filled_));
+      const auto got = source->read(std::span(buffer_).subspan(filled_));
       if (!got) return named(got.error());
       ended = *got < buffer_.size() - filled_;
       filled_ += *got;
@@ -86,7 +186,7 @@ class FileReader {
     return {};
   }
 
-  // Removes the lines that begin in one slice from the front of the text, and parses those of this rank.
+  // Removes the lines that begin in one slice from the front of the text, and parses them.
   Status take_slice(std::string_view& text) {
     const std::uint64_t slice = place_.offset / kSliceBytes;
     const std::uint64_t end = std::min((slice + 1) * kSliceBytes, cut_.end);
@@ -97,11 +197,6 @@ class FileReader {
     }
     const std::string_view lines = text.substr(0, length);
     text.remove_prefix(length);
-    if (!cut_.mine(slice)) {
-      place_.offset += length;
-      place_.line += line_feeds(lines);
-      return {};
-    }
     if (Status parsed = parser_.parse(lines, place_, sink_); !parsed) return parsing_failed(parsed.error());
     return take_(sink_, false);
   }
@@ -118,13 +213,13 @@ class FileReader {
 
   Result<std::uint64_t> lines_before() const {
     if (first_offset_ == 0) return 0;
-    auto source = open_text(file_, 0);
+    auto source = Text::open(file_, 0);
     if (!source) return forward_error(source);
     std::vector<char> block(kSliceBytes);
     std::uint64_t feeds = 0;
     for (std::uint64_t at = 0; at < first_offset_;) {
       const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), first_offset_ - at));
-      const auto got = (*source)->read(std::span(block).first(want));
+      const auto got = source->read(std::span(block).first(want));
       if (!got) return forward_error(got);
       if (*got == 0) break;
       feeds += line_feeds(std::string_view(block.data(), *got));
@@ -169,16 +264,13 @@ Status read_rows(std::span<const DataFile> files, const RowPartition& partition,
     Cut cut;
     if (files.size() >= world) {
       if (i % world != rank) continue;
-    } else if (files[i].plain) {
+    } else {
       // Whole quotients first: bytes * rank could wrap.
       const auto border = [&](std::uint64_t r) {
         return files[i].bytes / world * r + files[i].bytes % world * r / world;
       };
       cut.begin = border(rank);
       if (rank + 1 < world) cut.end = border(rank + 1);
-    } else {
-      cut.turn = partition.rank;
-      cut.turns = partition.world;
     }
     if (Status done = FileReader(files[i], i, cut, options, take, sink).run(); !done) return done;
   }
@@ -191,10 +283,10 @@ namespace {
 // within them, shuffles the data.
 constexpr std::size_t kBlockBytes = std::size_t{1} << 22;
 
-Status check_standard_input(const std::vector<DataFile>& files, int world) {
-  const bool reads_it = std::ranges::any_of(files, [](const DataFile& file) { return file.path == "-"; });
-  if (!reads_it || world == 1) return {};
-  return fail(ErrorCode::kInvalidArgument, "standard input feeds one worker; name files for several");
+Status check_streams(const std::vector<DataFile>& files, int world) {
+  const auto stream = std::ranges::find_if(files, &DataFile::stream);
+  if (stream == files.end() || world == 1) return {};
+  return fail(ErrorCode::kInvalidArgument, stream->name() + " feeds one worker; name files for several");
 }
 
 Status parse_into(BlockStore& store, const std::vector<DataFile>& files, const RowPartition& partition,
@@ -220,7 +312,7 @@ Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& p
   const auto tests = find_data_files(settings.tests);
   if (!tests) return forward_error(tests);
   for (const auto* files : {&*data, &*tests}) {
-    if (Status usable = check_standard_input(*files, partition.world); !usable) return forward_error(usable);
+    if (Status usable = check_streams(*files, partition.world); !usable) return forward_error(usable);
   }
   ParseOptions parse = settings.parse;
   if (!tests->empty()) parse.held_out = 0;

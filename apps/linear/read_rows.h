@@ -1,4 +1,4 @@
-// Reads a rank's part of the rows of all files. Each byte of a plain file is read by one rank only.
+// Reads a rank's part of the rows of all files. Each byte is read by one rank only.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,26 @@
 #include <string>
 #include <vector>
 
+#include "deltawire/result.h"
 #include "linear/block_store.h"
 #include "linear/parse_rows.h"
-#include "linear/text_source.h"
 
 namespace deltawire::linear {
 
+struct DataFile {
+  std::string path;         // "-" is standard input
+  bool stream = true;       // can only be read once, from its front
+  std::uint64_t bytes = 0;  // of one that is no stream
+
+  std::string name() const { return path == "-" ? "standard input" : path; }
+};
+
+// Finds the files of the patterns, those of each pattern in alphabetical order. A pattern is a path, which
+// may have * ? [] in it. Errors (kIo): no file matches; a file is a folder, is packed, or cannot be opened.
+Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patterns);
+
 // How ranks divide the rows. With at least as many files as ranks, rank i modulo world reads file i. With
-// fewer, each file is divided: a plain one into `world` byte ranges, one per rank; a packed one, which can
-// only be read from its front, is unpacked by every rank, which parses every world-th MiB of text.
+// fewer, each file is divided into `world` byte ranges, one per rank.
 struct RowPartition {
   int rank = 0;
   int world = 1;
@@ -40,8 +51,8 @@ struct DataSettings {
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank; more rows go to a file
 };
 
-// Errors: those of find_data_files, read_rows and BlockStore; kInvalidArgument for standard input with
-// several ranks; kAborted once interrupted() is true.
+// Errors: those of find_data_files, read_rows and BlockStore; kInvalidArgument for a stream with several
+// ranks; kAborted once interrupted() is true.
 Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& partition,
                              const std::function<bool()>& interrupted);
 

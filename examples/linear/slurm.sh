@@ -5,8 +5,7 @@
 # A linear model on a cluster with Slurm: sbatch slurm.sh --data '/data/part-*' --model model.npz
 #
 # Each srun task is a rank; it takes its number from Slurm, and meets the others at the first node. The job's secret
-# lies in the folder that the job was sent from, which all nodes must see. A deltawire that was built with MPI
-# (-DDELTAWIRE_CLI_MPI=ON) needs neither address nor secret: srun --mpi=pmix deltawire train linear "$@"
+# lies in the folder that the job was sent from, which all nodes must see.
 set -euo pipefail
 # Without a pipe to head: scontrol, which still writes when head has ended, would fail the script.
 hosts="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"

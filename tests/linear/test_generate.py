@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import lzma
 import os
 import signal
 import subprocess
@@ -26,13 +25,6 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
     assert plain.count(b"\n") == 300
     assert must_run("generate", "kdd12", "-", *small) == plain
     assert generate("kdd12", tmp_path / "other", *small, "--seed", 2) != plain
-    packed = tmp_path / "rows.xz"
-    packed.write_bytes(lzma.compress(plain))
-    reports = [
-        json.loads(must_run("train", "linear", "--data", path, "--epochs", 1, "--json", "-"))
-        for path in (tmp_path / "rows", packed)
-    ]
-    assert reports[0]["final"]["train_loss"] == reports[1]["final"]["train_loss"]
 
 
 def test_the_scale_is_of_rows_and_of_features(tmp_path: Path) -> None:
@@ -81,7 +73,6 @@ def test_what_exists_is_kept_unless_forced(tmp_path: Path) -> None:
         (["kdd12", "OUT", "--features", "10"], ["11 features or more", "--features"]),
         (["url", "OUT", "--features", "4294967295"], ["2^32 - 2", "--features"]),
         (["url", "OUT", "--noise", "2"], ["--noise"]),
-        (["url", "rows.zst"], ["rows.zst names packed ones", "generate url - | zstd"]),
     ],
 )
 def test_refusals(arguments: list[str], words: list[str], tmp_path: Path) -> None:

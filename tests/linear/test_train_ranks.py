@@ -17,7 +17,6 @@ from ports import kept_port
 from lab.ranks.namespaces import NamespaceError, Namespaces
 
 USAGE, FAILURE = 2, 1
-MPI_BINARY = BINARY.parent / "mpi" / "deltawire"
 SLURM = ROOT / "examples" / "linear" / "slurm.sh"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 LAUNCHERS = re.compile(r"^(OMPI|PMI|PMIX|SLURM)_")
@@ -239,14 +238,10 @@ def test_srun_without_a_rendezvous_is_refused(data: Path) -> None:
 
 
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs openmpi-bin")
-needs_mpi = pytest.mark.skipif(
-    shutil.which("mpirun") is None or not MPI_BINARY.is_file(),
-    reason="needs libopenmpi-dev and openmpi-bin",
-)
 
 
-def under_mpirun(program: Path, count: int, *arguments: object) -> subprocess.CompletedProcess:
-    command = [*MPIRUN, "-n", count, program, "train", "linear", *arguments]
+def under_mpirun(count: int, *arguments: object) -> subprocess.CompletedProcess:
+    command = [*MPIRUN, "-n", count, BINARY, "train", "linear", *arguments]
     return subprocess.run(
         list(map(str, command)),
         capture_output=True,
@@ -257,76 +252,32 @@ def under_mpirun(program: Path, count: int, *arguments: object) -> subprocess.Co
     )
 
 
-@needs_mpi
-def test_mpirun_says_rank_and_world(data: Path, tmp_path: Path) -> None:
-    out, model = tmp_path / "out.json", tmp_path / "model.npz"
-    done = under_mpirun(
-        MPI_BINARY, 3, "--data", data, "--epochs", 10, "--json", out, "--model", model
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("epoch 1/") == 1, "rank 0 alone says how it goes"
-    report = json.loads(out.read_text())
-    assert report["settings"]["workers"] == 3 and model.is_file()
-    assert losses(report) == losses(report_of("--data", data, "--epochs", 10, "--workers", 3))
-
-
-@needs_mpi
-def test_a_bad_row_ends_all_of_mpirun(data: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model.npz"
-    data.write_text(data.read_text() + "1 x:1\n")
-    done = under_mpirun(
-        MPI_BINARY, 2, "--data", data, "--epochs", 10, "--model", model, "--timeout", 10
-    )
-    assert done.returncode == FAILURE
-    assert "rows.libsvm:801:" in done.stderr, done.stderr
-    assert not model.exists()
-
-
-@needs_mpi
-def test_workers_of_workers_are_refused(data: Path) -> None:
-    done = under_mpirun(MPI_BINARY, 2, "--data", data, "--workers", 2)
-    assert done.returncode == USAGE and "leave --workers out" in done.stderr, done.stderr
-
-
-@needs_mpi
-def test_a_launcher_that_mpi_does_not_know_is_named(data: Path) -> None:
-    done = subprocess.run(
-        [MPI_BINARY, "train", "linear", "--data", data],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-        env=alone(
-            SLURM_PROCID="0",
-            SLURM_STEP_NUM_TASKS="2",
-            OMPI_ALLOW_RUN_AS_ROOT="1",
-            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-        ),
-    )
-    assert done.returncode == FAILURE, done.stdout
-    assert "of 2, but MPI knows of 1" in done.stderr, done.stderr
-
-
 @needs_mpirun
-def test_without_mpi_mpirun_is_refused(data: Path, tmp_path: Path) -> None:
+def test_mpirun_without_an_address_is_refused(data: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.npz"
-    done = under_mpirun(BINARY, 2, "--data", data, "--epochs", 10, "--model", model)
+    done = under_mpirun(2, "--data", data, "--epochs", 10, "--model", model)
     assert done.returncode == USAGE
-    assert "of 2, and this deltawire was built without MPI" in done.stderr, done.stderr
+    assert "of 2, and each would train alone" in done.stderr, done.stderr
     assert not model.exists()
 
 
 @needs_mpirun
-def test_without_mpi_mpirun_starts_ranks_that_meet(data: Path, token: Path, port: int) -> None:
+def test_mpirun_starts_ranks_that_meet(data: Path, token: Path, port: int) -> None:
     meeting = ("--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
-    done = under_mpirun(BINARY, 2, "--data", data, "--epochs", 1, *meeting)
+    done = under_mpirun(2, "--data", data, "--epochs", 1, *meeting)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("epoch 1/1") == 1 and "times smaller than plain pairs" in done.stdout
 
 
 @needs_mpirun
+def test_workers_of_workers_are_refused(data: Path) -> None:
+    done = under_mpirun(2, "--data", data, "--workers", 2)
+    assert done.returncode == USAGE and "leave --workers out" in done.stderr, done.stderr
+
+
+@needs_mpirun
 def test_one_process_of_mpirun_trains_alone(data: Path) -> None:
-    done = under_mpirun(BINARY, 1, "--data", data, "--epochs", 1)
+    done = under_mpirun(1, "--data", data, "--epochs", 1)
     assert done.returncode == 0 and "epoch 1/1" in done.stdout, done.stderr
 
 

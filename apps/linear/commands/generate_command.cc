@@ -27,7 +27,6 @@ namespace deltawire::linear {
 namespace {
 
 constexpr std::size_t kTextBytes = std::size_t{1} << 18;
-constexpr std::array kPackedEndings{".gz", ".xz", ".bz2", ".zst"};
 
 struct GenerateOptions {
   std::string name;
@@ -40,11 +39,6 @@ struct GenerateOptions {
 };
 
 cli::Outcome<DataShape> complete(GenerateOptions& options) {
-  if (std::ranges::any_of(kPackedEndings, [&](const char* each) { return options.output.ends_with(each); })) {
-    return cli::misused("rows are plain text, and " + options.output +
-                        " names packed ones; pack them on the way: deltawire generate " + options.name +
-                        " - | zstd > rows.zst");
-  }
   const auto shape = find_shape(options.name);
   const auto scaled = [&](std::uint64_t whole) {
     return static_cast<std::uint64_t>(std::ceil(options.scale * static_cast<double>(whole)));
@@ -138,7 +132,7 @@ std::string generate_footer() {
          "for 'predict'. The same arguments give the same rows.\n"
          "\n"
          "Examples:\n"
-         "  deltawire generate kdd12 --scale 0.01 - | zstd > clicks.libsvm.zst\n"
+         "  deltawire generate kdd12 --scale 0.01 clicks.libsvm\n"
          "  deltawire generate url --rows 100000 --features 20000 rows.libsvm --weights planted.npz\n"
          "  deltawire predict --model planted.npz --data rows.libsvm --margins > right-answers.txt\n";
 }

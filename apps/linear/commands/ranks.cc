@@ -18,7 +18,6 @@
 #include "cli/arrays/byte_source.h"
 #include "cli/commands.h"
 #include "deltawire/connect.h"
-#include "deltawire/connect_mpi.h"
 
 namespace deltawire::linear {
 
@@ -167,7 +166,7 @@ cli::Outcome<Ranks> Ranks::start(const RankOptions& options) {
   Ranks self(options);
   self.launched_ = find_launcher([](const char* name) { return std::getenv(name); });
   if (auto placed = self.place(); !placed) return tl::unexpected<cli::Failure>(placed.error());
-  if (options.rendezvous.empty() && !self.launched_) {
+  if (options.rendezvous.empty()) {
     auto workers = WorkerProcesses::start(options.workers);
     if (!workers) return tl::unexpected<cli::Failure>(workers.error());
     self.workers_.emplace(*std::move(workers));
@@ -193,11 +192,9 @@ cli::Outcome<void> Ranks::refuse_launcher() const {
     return cli::misused(described(*launched_) + ", each with --workers " + std::to_string(options_.workers) +
                         "; leave --workers out");
   }
-  if (has_mpi()) return {};
   return cli::misused(
       described(*launched_) +
-      ", and this deltawire was built without MPI, so that each would train alone; give all ranks "
-      "--rendezvous HOST:PORT and --token-file FILE, or build it with -DDELTAWIRE_CLI_MPI=ON");
+      ", and each would train alone; give all ranks --rendezvous HOST:PORT and --token-file FILE");
 }
 
 cli::Outcome<void> Ranks::place_at_rendezvous() {
@@ -232,7 +229,6 @@ cli::Outcome<void> Ranks::place_at_rendezvous() {
 
 cli::Outcome<std::unique_ptr<Transport>> Ranks::connect(const std::string& settings) {
   if (!options_.rendezvous.empty()) return meet(settings);
-  if (launched_) return join_mpi(settings);
   return workers_->connect(settings, options_.timeout());
 }
 
@@ -253,20 +249,6 @@ cli::Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings
       std::max<std::chrono::milliseconds>(mesh.connect_timeout - took, std::chrono::milliseconds(1));
   auto connected = connect_tcp(*std::move(listener), mesh);
   if (!connected) return cli::failed(connected.error().text());
-  return *std::move(connected);
-}
-
-cli::Outcome<std::unique_ptr<Transport>> Ranks::join_mpi(const std::string& settings) const {
-  MpiOptions mpi;
-  mpi.settings = settings;
-  mpi.connect_timeout = options_.timeout();
-  auto connected = connect_mpi(mpi);
-  if (!connected) return cli::failed(connected.error().text());
-  if ((*connected)->world_size() != launched_->world) {
-    return cli::failed(described(*launched_) + ", but MPI knows of " +
-                       std::to_string((*connected)->world_size()) +
-                       "; start it by the mpirun of the MPI that it was built with, or by srun --mpi=pmix");
-  }
   return *std::move(connected);
 }
 

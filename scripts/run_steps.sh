@@ -160,9 +160,7 @@ lint_steps() {
 bench_steps() {
   local name
   step "build" build release benchmarks
-  for name in patches rounds; do
-    step "bench/$name" "build/release/bench/$name"
-  done
+  step "bench/rounds" build/release/bench/rounds
   for name in coding ddp_overhead exchanges; do
     step "bench/$name.py" .venv/bin/python "bench/$name.py"
   done

@@ -93,13 +93,6 @@ def changed(state, rank, /, without=(), **changes):
     return local_state.saved_form({key: flat[key] for key in flat if key not in without})
 
 
-def of_version_1(state, rank):
-    """As the releases before this form of states have saved it."""
-    flat = local_state.flat_form(state, rank)
-    assert not flat.pop("origins"), "there were none of 16 bits"
-    return {**flat, "version": 1}
-
-
 def trained(model, optimizer, rank, step):
     """Gradients of a batch of the rank's and the step's own, for 64 inputs and 50 outputs."""
     generator = torch.Generator().manual_seed(1000 * rank + step)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from local_rounds import of_version_1
 from models import Net, backward, fingerprint
 from ranks import results
 
@@ -60,7 +59,7 @@ def save_and_go_on(rank, world_size, report, folder):
         train(model, trainer, rank, range(SAVED))
         dcp.save({"trainer": trainer}, checkpoint_id=f"{folder}/{case}")
         dcp.async_save({"trainer": trainer}, checkpoint_id=f"{folder}/{case} async").result()
-        old = of_version_1(trainer.state_dict(), rank)
+        saved = trainer.state_dict()
         train(model, trainer, rank, range(SAVED, 12))
         straight = [fingerprint(model)]
         trainer.close()
@@ -68,7 +67,7 @@ def save_and_go_on(rank, world_size, report, folder):
             functools.partial(load_from, f"{folder}/{case}"),
             functools.partial(load_from, f"{folder}/{case} async"),
             functools.partial(load_all_from, f"{folder}/{case}"),
-            lambda trainer, old=old: trainer.load_state_dict(old),
+            lambda trainer, saved=saved: trainer.load_state_dict(saved),
         ):
             model, trainer = make(options)
             load(trainer)
@@ -77,7 +76,7 @@ def save_and_go_on(rank, world_size, report, folder):
             straight.append(fingerprint(model))
             trainer.close()
         model, trainer = make(options)
-        trainer.load_state_dict(old)
+        trainer.load_state_dict(saved)
         ends[case] = straight, flushed(model, trainer)
     return ends
 
@@ -99,7 +98,7 @@ def load_by_others(rank, world_size, report, folder):
         for torn, says in (
             ([states[0], {**states[1], "round": 9}], "round is 9"),
             (moved, "the states differ: one is of round 1"),
-            ([{"version": 1}, states[1]], "lacks"),
+            ([{"version": 2}, states[1]], "isn't what state_dict"),
         ):
             with pytest.raises(ValueError, match=says):
                 trainer.load_state_dict(torn)

@@ -7,7 +7,7 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire.torch.local import state as local_state
-from local_rounds import changed, flat_of, of_version_1
+from local_rounds import changed, flat_of
 from models import Net, backward, fingerprint
 from ranks import results
 
@@ -103,7 +103,7 @@ def refused_states(rank, world_size, report):
         {**good, "world_size": 3},
         {**good, "spec": "gather(sbc:p=0.1)"},
         {**good, "version": 3},
-        {"version": 1},
+        {"version": local_state.VERSION},
         changed(good, rank, parameters=reshaped),
         changed(good, rank, reference=renamed),
         changed(good, rank, residuals=weights["residuals"][:-3]),
@@ -144,7 +144,7 @@ def test_states_that_dont_belong_here_are_refused_on_every_rank():
         print(*texts, sep="\n")
         assert kinds[:7] == ("InvalidArgumentError",) * 7
         assert f"rank {1 - rank}" in texts[0] and "world_size 3" in texts[1]
-        assert "p=0.1" in texts[2] and "version 3" in texts[3] and "reference" in texts[4]
+        assert "p=0.1" in texts[2] and "version 3" in texts[3] and "lacks" in texts[4]
         assert "layers.0.0.weight" in texts[5] and "another model" in texts[6]
         assert codes[7] in ("Truncated", "Corrupt")
         assert codes[9:] == ("Mismatch", "Mismatch")
@@ -180,7 +180,7 @@ def fail_and_recover(rank, world_size, report, spec):
 
     model, optimizer, trainer = make(spec)
     state["parameters"] = kept["parameters"]
-    trainer.load_state_dict(of_version_1(local_state.saved_form(state), rank))
+    trainer.load_state_dict(local_state.saved_form(state))
     assert trainer.local_steps == 2
     trainer.exchange()
     trainer.close()

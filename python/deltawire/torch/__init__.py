@@ -54,32 +54,3 @@ __all__ = [
     "timeline",
     "trace",
 ]
-
-# Modules that were here until 0.1, and the public name that replaces each.
-_ONCE_MODULES = {
-    "all_ranks": "AllRanks",
-    "auto_explanation": "AutoExplanation",
-    "auto_hook": "AutoHook",
-    "averager": "Averager",
-    "checkpoint": "saved_states",
-    "explanation": "explain",
-    "fsdp_hook": "ShardedHook",
-    "hook": "Hook",
-    "local_steps": "LocalSteps",
-    "loss_scale": "core.loss_scale",
-    "momentum_advice": "MomentumWarning",
-    "parameter_server": "ParameterServer",
-    "recording": "trace",
-    "registration": "register",
-    "rendezvous": "init_process_group",
-    "significance": "SignificanceSource",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _ONCE_MODULES:
-        raise AttributeError(
-            f"deltawire.torch.{name} is no module any more: use deltawire.torch."
-            f"{_ONCE_MODULES[name]}"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -42,7 +42,6 @@ _AFTER_CLOSE = (
     "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "
     "register that for compressed exchange"
 )
-_DELAYED = "delayed"  # only in states of earlier versions
 
 
 class Hook(Participant):
@@ -331,7 +330,7 @@ class Hook(Participant):
             own = self._checked(state, self.rank)
             self._load_residuals(own)
         else:
-            own, states = {}, in_order_of_ranks(state, apart=(_DELAYED,))
+            own, states = {}, in_order_of_ranks(state)
             residuals = []
             for rank, each in enumerate(states):
                 own = self._checked({**each, "world_size": self.world_size}, rank)
@@ -342,12 +341,6 @@ class Hook(Participant):
 
     def _checked(self, state: dict, rank: int) -> dict:
         """One rank's state, checked, with the residuals unwrapped."""
-        if _DELAYED in state:
-            raise make_error(
-                "InvalidArgument",
-                f"the state was saved with register(delay=1), which was taken out; delete its key "
-                f"'{_DELAYED}', the means of the last step, to go on without them",
-            )
         flat = {**state, "rank": self.rank}
         fits = "residuals" in state and state.get("world_size") == self.world_size
         if fits:

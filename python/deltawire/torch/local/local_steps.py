@@ -201,8 +201,8 @@ class LocalSteps(LocalTrainer):
         on none. A collective on the process group: call it on all ranks.
 
         Args:
-            state: what this rank saved (also a state of version 1, from earlier releases), or a
-                list of what all ranks saved, whatever their number: see `Hook.load_state_dict`.
+            state: what this rank saved, or a list of what all ranks saved, whatever their number:
+                see `Hook.load_state_dict`.
 
         Raises InvalidArgumentError for a state of another rank, world size, spec, version, model,
         outer optimizer or number of fragments; DeltawireError for damaged bytes, if another rank

@@ -1,5 +1,5 @@
-"""The states of LocalSteps in checkpoints: their form, that of an earlier release, and how they are
-divided among another number of ranks."""
+"""The states of LocalSteps in checkpoints: their form, and how another number of ranks divides
+them."""
 
 from collections.abc import Sequence
 
@@ -36,18 +36,16 @@ def saved_form(flat: dict) -> dict:
 
 
 def flat_form(state: dict, rank: int) -> dict:
-    """The inverse of `saved_form` for one rank. A state of version 1 is flat already.
+    """The inverse of `saved_form` for one rank.
 
     Raises InvalidArgumentError for another version or rank, and for what is no state.
     """
     version = state.get("version") if isinstance(state, dict) else None
-    if version == 1:
-        return {**state, "version": VERSION, "origins": {}}  # only float32, no origins
     if version != VERSION:
         raise make_error(
             "InvalidArgument",
-            f"the state has version {version}, and this release loads 1 and {VERSION}; load it "
-            "with the release that has saved it",
+            f"the state has version {version}, and this release loads {VERSION}; load it with "
+            "the release that has saved it",
         )
     try:
         (common,) = state["common"]
@@ -79,18 +77,9 @@ def flats_of(state: dict | Sequence[dict], place: tuple[int, int]) -> list[dict]
     if isinstance(state, dict):
         return [flat_form(state, place[0])]
     check_state_given(state, several=True)
-    ordered = in_order_of_ranks(map(_by_rank, state), apart=("common", "own"))
+    ordered = in_order_of_ranks(state, apart=("common", "own"))
     here = {"rank": place[0], "world_size": place[1]}
     return [{**flat_form(each, rank), **here} for rank, each in enumerate(ordered)]
-
-
-def _by_rank(state: dict) -> dict:
-    if not isinstance(state, dict) or state.get("version") != 1:
-        return state
-    try:
-        return saved_form(flat_form(state, 0))
-    except (KeyError, TypeError) as cause:
-        raise make_error("InvalidArgument", f"the state is damaged: it lacks {cause}") from cause
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 
 Between <!-- codecs --> and <!-- /codecs --> stands what the registry says (`deltawire codecs
 --json`) and each codec's spec.md: the table "in short" after its first paragraph, and the sections
-that it has. The table of docs/reference/compare.md is the output of `deltawire codecs --markdown`.
+that it has.
 
 Between <!-- compared --> and <!-- /compared -->, with --compared: bits and errors that `deltawire
 compare` finds, the same on every machine, for the specs that the rows name. Columns of speeds stay
@@ -15,7 +15,6 @@ usage: scripts/codec_tables.py [--check] [--compared [PAGE ...]] [--binary BINAR
 """
 
 import argparse
-import csv
 import json
 import os
 import re
@@ -120,8 +119,6 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     ),
 }
 
-PRINTED = "docs/reference/compare.md"  # its table is printed by the program `deltawire`
-
 
 Figures = dict[str, float]  # of a spec and an input, by the names that `deltawire compare` has
 
@@ -187,12 +184,6 @@ COMPARED: dict[str, Compared] = {
         also=",coding=omega",
     ),
 }
-
-
-def printed_table(binary: str) -> str:
-    """The table of all codecs that the program `deltawire` prints."""
-    command = [binary, "codecs", "--markdown"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def read_codecs(root: Path, binary: str) -> list[Codec]:
@@ -268,16 +259,19 @@ def measured(
 ) -> dict[str, list[Figures | None]]:
     """What `deltawire compare` finds: for each spec a list, by input."""
     every = [*specs, *(each + of.also for each in specs if of.also)]
-    command = [binary, "compare", "--csv", "-", "--quick", "--seconds", "0.001"]
+    command = [binary, "compare", "--json", "-", "--quick", "--seconds", "0.001"]
 
     def one(given: str) -> dict[str, Figures] | None:
         if not given.startswith("synthetic:") and not (root / given).exists():
             return None
         said = [*command, "--input", given, "--codecs", *every]
         done = subprocess.run(said, cwd=root, check=True, capture_output=True, text=True)
-        rows = csv.DictReader(done.stdout.splitlines())
+        rows = json.loads(done.stdout)["rows"]
         return {
-            row["method"]: {name: float(row[name] or "nan") for name in FIGURES} for row in rows
+            row["method"]: {
+                name: float("nan" if row[name] is None else row[name]) for name in FIGURES
+            }
+            for row in rows
         }
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -324,7 +318,6 @@ def main(arguments: list[str] | None = None) -> int:
         tables = [
             (name, "codecs", table(codecs, head, row)) for name, (head, row) in TABLES.items()
         ]
-        tables.append((PRINTED, "codecs", printed_table(chosen.binary)))
         for name in () if chosen.compared is None else chosen.compared or COMPARED:
             keep = kept_of(codecs) if chosen.check else ()
             every = [each.facts["name"] for each in codecs]

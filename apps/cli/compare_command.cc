@@ -21,11 +21,9 @@ struct CompareOptions {
   std::vector<std::string> codecs{"all"};
   std::string sort;
   std::string json;
-  std::string csv;
   double seconds = 0.3;
   std::uint64_t min_elements = Policy{}.min_elements;
   bool quick = false;
-  bool markdown = false;
   bool force = false;
 };
 
@@ -55,22 +53,22 @@ void measure_all(const std::vector<Method>& methods, Report& report) {
   }
 }
 
-void print_tables(const Report& report, bool markdown) {
+void print_tables(const Report& report) {
   for (const Input& input : report.inputs) {
     std::vector<Row> rows;
     for (const Row& row : report.rows) {
       if (row.input == input.name) rows.push_back(row);
     }
     if (rows.empty()) continue;
-    std::cout << (markdown ? markdown_table(input, rows) : text_table(input, rows)) << "\n";
+    std::cout << text_table(input, rows) << "\n";
   }
-  if (!markdown && !report.rows.empty()) std::cout << table_legend();
+  if (!report.rows.empty()) std::cout << table_legend();
 }
 
 Outcome<void> compare(const CompareOptions& options) {
   const auto methods = methods_of(options.codecs);
   if (!methods) return tl::unexpected<Failure>(methods.error());
-  if (auto checked = check_outputs({options.json, options.csv}, options.force); !checked) return checked;
+  if (auto checked = check_outputs({options.json}, options.force); !checked) return checked;
   Report report;
   report.options = measure_options(options);
   std::set<std::string> loaded;
@@ -83,12 +81,8 @@ Outcome<void> compare(const CompareOptions& options) {
   catch_interrupts();
   measure_all(*methods, report);
   if (!options.sort.empty()) sort_rows(report.rows, options.sort);
-  if (options.json != "-" && options.csv != "-") print_tables(report, options.markdown);
-  const std::pair<const std::string&, std::string> files[] = {{options.json, json_of(report)},
-                                                              {options.csv, csv_of(report.rows)}};
-  for (const auto& [path, text] : files) {
-    if (auto written = write_output(path, text, options.force); !written) return written;
-  }
+  if (options.json != "-") print_tables(report);
+  if (auto written = write_output(options.json, json_of(report), options.force); !written) return written;
   if (!report.interrupted) return {};
   return tl::unexpected<Failure>(
       Failure{kExitInterrupted, "interrupted: " + std::to_string(report.rows.size()) + " of " +
@@ -120,8 +114,8 @@ std::string compare_footer() {
          "Examples:\n"
          "  deltawire compare --input synthetic:heavy-tail --sort relative_l2\n"
          "  deltawire compare --input trace/ --codecs 3lc:s=1.75 sbc:p=1% 'conv*: 3lc, rest bf16'\n"
-         "  deltawire compare --input a.npy --input b.npy --csv rows.csv\n"
-         "  deltawire compare --input gradient.npy --json - | jq '.rows[] | {method, bits_per_value}'\n";
+         "  deltawire compare --input a.npy --input b.npy --json rows.json\n"
+         "  deltawire compare --input a.npy --json - | jq -r '.rows[] | [.method, .bits_per_value] | @csv'\n";
 }
 
 }  // namespace
@@ -151,9 +145,7 @@ void add_compare_command(CLI::App& app, Command& chosen) {
       ->capture_default_str();
   command->add_flag("--quick", options->quick, "Quick, rough timing; 2 streams; 2^16 synthetic values");
   add_min_elements_option(*command, options->min_elements);
-  command->add_flag("--markdown", options->markdown, "Print the table as Markdown");
   command->add_option("--json", options->json, "Write all figures to FILE; - prints them")->type_name("FILE");
-  command->add_option("--csv", options->csv, "Write all figures to FILE as CSV")->type_name("FILE");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(compare_footer());
   command->callback([&chosen, options] { chosen = [options] { return compare(*options); }; });

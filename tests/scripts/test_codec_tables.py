@@ -105,18 +105,6 @@ def test_what_spec_md_says_reaches_the_pages(tree: Path) -> None:
     ]
 
 
-def test_one_table_is_the_programs_own(tree: Path) -> None:
-    command = [BINARY, "codecs", "--markdown"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    page = (tree / "docs" / "reference" / "compare.md").read_text()
-    assert f"<!-- codecs -->\n{printed}<!-- /codecs -->" in page
-    rows = printed.splitlines()
-    assert len({row.count(" | ") for row in rows[2:]} | {rows[0].count(" | ")}) == 1
-    edit(tree / "docs" / "reference" / "compare.md", "| `int8` | 255", "| `int9` | 255")
-    stale = "docs/reference/compare.md: stale, run scripts/codec_tables.py\n"
-    assert tables(tree, "--check").stdout == stale
-
-
 def test_a_codec_without_a_row_of_figures_is_named(tree: Path) -> None:
     page = tree / "docs" / "reference" / "compare.md"
     rows = page.read_text().splitlines(keepends=True)

@@ -83,23 +83,6 @@ std::string padded(const std::string& text, std::size_t width) {
   return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char character : text) {
-    if (character == '"') quoted += '"';
-    quoted += character;
-  }
-  return quoted + "\"";
-}
-
-std::string csv_number(double value) {
-  if (!std::isfinite(value)) return "";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return text;
-}
-
 RowJson input_json(const Input& input) {
   const InputFacts facts = facts_of(input);
   return {{"name", input.name},          {"about", input.about},
@@ -163,45 +146,11 @@ std::string text_table(const Input& input, std::span<const Row> rows) {
   return text;
 }
 
-std::string markdown_table(const Input& input, std::span<const Row> rows) {
-  std::string head = "| method |";
-  std::string line = "|---|";
-  for (const Column& column : kColumns) {
-    if (column.heading.empty()) continue;
-    head += " " + std::string(column.heading) + " |";
-    line += "---|";
-  }
-  std::string text = about_text(input) + "\n" + head + "\n" + line + "\n";
-  for (const Row& row : rows) {
-    text += "| `" + row.method.spec + "` |";
-    if (!row.failed.empty()) text += " " + failure_text(row) + " |";
-    for (const Column& column : kColumns) {
-      if (!column.heading.empty() && row.failed.empty()) text += " " + cell_of(row, column) + " |";
-    }
-    text += "\n";
-  }
-  return text;
-}
-
 std::string table_legend() {
   return "bits/value: of the whole message. after 20: relative L2 of what has come out of 20 steps, with "
          "error\n"
          "feedback where the method has it. bias: mean error by mean magnitude. xC: ratio to a copy of the\n"
          "values, one thread. 'deltawire compare --help' and docs/reference/compare.md define them.\n";
-}
-
-std::string csv_of(std::span<const Row> rows) {
-  std::string text = "input,method,spec,failed,error_feedback,streams";
-  for (const Column& column : kColumns) text += "," + std::string(column.key);
-  text += "\r\n";
-  for (const Row& row : rows) {
-    text += csv_field(row.input) + "," + csv_field(row.method.spec) + "," + csv_field(row.method.canonical) +
-            "," + csv_field(row.failed) + "," + (row.error_feedback ? "yes" : "no") + "," +
-            std::to_string(row.streams);
-    for (const Column& column : kColumns) text += "," + csv_number(row.*column.value);
-    text += "\r\n";
-  }
-  return text;
 }
 
 std::string json_of(const Report& report) {

@@ -1,4 +1,4 @@
-// The rows of `deltawire compare` as a table, CSV and JSON.
+// The rows of `deltawire compare` as a table and as JSON.
 #pragma once
 
 #include <span>
@@ -12,9 +12,9 @@ namespace deltawire::cli {
 
 enum class Best : std::uint8_t { kLow, kHigh, kNearZero };
 
-// A figure of a row. The table, the files and the choices of --sort come from one list of columns.
+// A figure of a row. The table, JSON and the choices of --sort come from one list of columns.
 struct Column {
-  std::string_view key;      // in JSON and CSV
+  std::string_view key;      // in JSON
   std::string_view heading;  // in the table; empty if not shown there
   double Row::* value;
   Best best;
@@ -26,13 +26,9 @@ void sort_rows(std::vector<Row>& rows, std::string_view key);
 
 // One line about the input, and a table of its rows.
 std::string text_table(const Input& input, std::span<const Row> rows);
-std::string markdown_table(const Input& input, std::span<const Row> rows);
 
 // Explains the table's headings.
 std::string table_legend();
-
-// RFC 4180, a header line first; unknown figures are empty.
-std::string csv_of(std::span<const Row> rows);
 
 struct Report {
   std::vector<Input> inputs;

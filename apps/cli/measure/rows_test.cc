@@ -38,18 +38,6 @@ TEST(Rows, AreSortedBestFirst) {
   EXPECT_EQ(order_by("cosine"), "fabc");  // nobody has it
 }
 
-TEST(Rows, AsCsvAreQuoted) {
-  Row row = row_of("dims>=2: 3lc, rest fp32", 8, std::numeric_limits<double>::infinity());
-  row.failed = "says \"no\"";
-  const std::string csv = csv_of(std::vector{row});
-  EXPECT_TRUE(
-      csv.starts_with("input,method,spec,failed,error_feedback,streams,bits_per_value,times_smaller,"));
-  EXPECT_NE(csv.find("\r\nin,\"dims>=2: 3lc, rest fp32\",\"dims>=2: 3lc, rest fp32\",\"says "
-                     "\"\"no\"\"\",no,1,8,4,0.5,,,,"),
-            std::string::npos)
-      << csv;
-}
-
 TEST(Rows, AsJsonHaveNullWhereNothingIsKnown) {
   Report report;
   report.rows = {row_of("a", 8, std::numeric_limits<double>::infinity())};

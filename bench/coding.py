@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures how fast codecs code, and writes results, a table and a figure.
+"""Measures how fast codecs code, and writes results and a table.
 
     bench/coding.py [--out out/bench] [--filter REGEX] [--quick] [--huge-pages] [--trace DIR]
 
 Runs build/release/bench/coding (`make bench` builds it), which verifies each row before it is
-measured, and leaves in the folder coding.json (for scripts/bench_compare.py), coding.md and
-coding.png. The whole takes about ten minutes; --quick leaves out the 25 million values. --trace
-measures with recorded gradients (docs/reference/traces.md) in place of made-up ones.
+measured, and leaves in the folder coding.json (for scripts/bench_compare.py) and coding.md. The
+whole takes about ten minutes; --quick leaves out the 25 million values. --trace measures with
+recorded gradients (docs/reference/traces.md) in place of made-up ones.
 """
 
 import argparse
@@ -14,12 +14,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import deltawire
 import numpy as np
-from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "release" / "bench" / "coding"
@@ -64,40 +62,6 @@ def table(results: dict) -> str:
         cells = [WAYS.get(way, way), what, data, size, " ".join(target), numbers]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def best(rows: Iterable[tuple[list[str], dict]], way: str, size: str) -> dict[str, float]:
-    """GB/s of each spec and input, by the best target."""
-    found: dict[str, float] = {}
-    for parts, row in rows:
-        if parts[0] == way and parts[3] == size:
-            label = f"{parts[1]}, {parts[2]}"
-            found[label] = max(found.get(label, 0), row["GB/s"])
-    return found
-
-
-def draw(results: dict, path: Path) -> None:
-    """Bars of GB/s for the largest size that was measured, the copy as a line."""
-    rows = named(results)
-    sizes = {parts[3] for parts, _ in rows if parts[0] in ("encode", "decode")}
-    size = next((each for each in ("25M", "1M", "64K", "4K") if each in sizes), None)
-    if size is None:
-        return
-    encode, decode = best(rows, "encode", size), best(rows, "decode", size)
-    labels = sorted(encode, key=lambda label: encode[label])
-    copy = float(results["context"][f"copy of {size}"].split()[0])
-    figure = Figure(figsize=(8, 1.5 + 0.45 * len(labels)))
-    axes = figure.subplots()
-    for shift, (way, values) in enumerate((("encode", encode), ("decode", decode))):
-        places = [i + 0.4 * shift for i in range(len(labels))]
-        axes.barh(places, [values.get(label, 0) for label in labels], height=0.38, label=way)
-    axes.axvline(copy, color="black", linestyle="--", label="copy")
-    axes.set_yticks([i + 0.2 for i in range(len(labels))], labels)
-    axes.set_xscale("log")
-    axes.set_xlabel(f"GB/s of float32, {size} values, one thread")
-    axes.legend(loc="lower right")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
 
 
 def values_of(folder: Path) -> np.ndarray:
@@ -159,8 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.exit(f"no row's name has '{rows}' in it")
     found = json.loads(text)
     (options.out / "coding.md").write_text(table(found), encoding="utf-8")
-    draw(found, options.out / "coding.png")
-    print(f"\nwritten to {options.out}: coding.json, coding.md, coding.png")
+    print(f"\nwritten to {options.out}: coding.json, coding.md")
     return 0
 
 

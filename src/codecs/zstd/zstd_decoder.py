@@ -4,7 +4,8 @@ import numpy as np
 import zstandard
 from spec_codec import SWITCH, Codec, Coded, one_of
 from spec_hashes import require
-from spec_planes import LARGEST_CHUNK, raw_bytes, values_of
+
+LARGEST_CHUNK = 4 * 65536
 
 
 def inflated(stream: bytes, size: int) -> bytes:
@@ -26,9 +27,25 @@ def inflated(stream: bytes, size: int) -> bytes:
     return found
 
 
+def raw_bytes(coded: Coded) -> bytes:
+    """Give the bytes of a chunk's values: stored, or in a frame."""
+    size, mode, rest = 4 * coded.count, coded.chunk[0], coded.chunk[1:]
+    require(mode in (0, 1), "Corrupt", "the first byte names no mode")
+    if mode == 0:
+        require(len(rest) >= size, "Truncated", "fewer bytes than the values have")
+        require(len(rest) <= size, "Corrupt", "more bytes than the values have")
+        return rest
+    require(rest != b"", "Truncated", "no compressed bytes")
+    require(len(rest) < size, "Corrupt", "compressed bytes as many as the values have")
+    return inflated(rest, size)
+
+
 def decode(coded: Coded) -> np.ndarray:
-    """Put the bytes of each value together again."""
-    return values_of(raw_bytes(coded, inflated), coded)
+    """Put the bytes of each value together again, which may lie in planes."""
+    raw = raw_bytes(coded)
+    if coded.parameters["planes"] == "on":
+        raw = np.frombuffer(raw, "u1").reshape(4, coded.count).T.tobytes()
+    return np.frombuffer(raw, "<f4")
 
 
 CODEC = Codec(

@@ -1,5 +1,6 @@
 """Every table of figures has, in its section or in the lead of one above it, the command that made
-it, or the commit that has it: figures that nothing can write grow stale."""
+it, or the commit that has it: figures that nothing can write grow stale. And it has the commit or
+the date of that run, unless a test or `make check` compares it with what the command says now."""
 
 import re
 from pathlib import Path
@@ -13,6 +14,11 @@ COMMAND = re.compile(
     r"|\bdeltawire (?:encode|compare|plan|patch|trace|train)\b|\bmake [a-z]+|--gtest_filter"
     r"|<!-- (?:rows of|codecs|compared|demo|block: )|`lab\.\w|\bcommit [0-9a-f]{8}\b"
     r"|\bdeltawire_simulate --|in the history: "
+)
+WHEN = re.compile(
+    r"\b(?=\d*[a-f])[0-9a-f]{8}\b|`\d{8}`|\b20\d\d-\d\d-\d\d\b"
+    r"|<!-- (?:rows of|codecs|compared|demo|block: )"  # tests, or make check, compare them
+    r"|[Tt]his page is made by `|makes the page from"  # so do tests, with the results next to it
 )
 # Heads of tables whose numbers are chosen or specified, not measured.
 SPECIFIED = [
@@ -61,13 +67,17 @@ def around(lines: list[str], at: int) -> str:
 
 
 def test_tables_of_figures_name_their_command():
-    found, lacking = 0, []
+    found, lacking, undated = 0, [], []
     for page in pages.all_pages():
         lines = Path(page).read_text().splitlines()
         for at, cells in tables(lines):
             if is_of_figures(lines[at], cells):
                 found += 1
+                place = f"{page.relative_to(pages.ROOT)}:{at + 1}: {lines[at]}"
                 if not COMMAND.search(around(lines, at)):
-                    lacking.append(f"{page.relative_to(pages.ROOT)}:{at + 1}: {lines[at]}")
+                    lacking.append(place)
+                if not WHEN.search(around(lines, at)):
+                    undated.append(place)
     assert found > 150
     assert not lacking, "say which command makes these figures:\n" + "\n".join(lacking)
+    assert not undated, "say at which commit, or when, these were measured:\n" + "\n".join(undated)

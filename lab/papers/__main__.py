@@ -46,6 +46,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("of", nargs="?", choices=(*PAPERS, "all"), help="with `page`: whose")
     parser.add_argument("--table", nargs="+", metavar="N", help="only these; default all")
     parser.add_argument(
+        "--run", nargs="+", metavar="WORDS", help="of these only runs in whose name one of them is"
+    )
+    parser.add_argument(
         "--scale", help="iterations, rows, workers; default the paper's second, of minutes"
     )
     parser.add_argument("--seeds", type=int, default=3, help="default 3")
@@ -84,7 +87,12 @@ def run_paper(given: argparse.Namespace) -> int:
     failures += (DeltawireError,)
     paper, folder = load_paper(given.name), given.out or Path("out/papers")
     results = Results(paper, folder / f"{given.name}.json")
-    schedule = Schedule(paper, paper.chosen(given.table), results, failures)
+    runs = [
+        run
+        for run in paper.chosen(given.table)
+        if given.run is None or any(words in run.cell for words in given.run)
+    ]
+    schedule = Schedule(paper, runs, results, failures)
     scale = next(each for each in paper.scales if each.name == given.scale)
     print(f"scale {scale.name}, {given.seeds} seed(s)", file=sys.stderr, flush=True)
     failed = schedule.work(scale, given.seeds)
@@ -101,12 +109,24 @@ def make_page(given: argparse.Namespace) -> int:
             raise ResultsError(f"there is no {path}; run `python -m lab.papers {name}` first")
         paper = load_paper(name)
         pages.append(Page(paper, Results(paper, path)))
+        _check_reasons(pages[-1], path)
     for page in pages:
         print(page.write(folder))
     if given.name == "all":
         write_whole(folder / "summary.md", summary(pages) + "\n")
         print(folder / "summary.md")
     return 0
+
+
+def _check_reasons(page: Page, path: Path) -> None:
+    """Raises ResultsError: a published reason names a run that was not made."""
+    for table in page.paper.tables:
+        for number, cell, scale in (run for each in table.because for run in page.lacks(each)):
+            raise ResultsError(
+                f"{path}: a reason of table {table.number} names the run '{cell}' of table "
+                f"{number} at {scale}, which is not there; make it with `python -m lab.papers "
+                f"{page.paper.name} --table {number} --scale {scale}`"
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:

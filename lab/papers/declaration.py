@@ -122,8 +122,24 @@ class Plot:
 
 
 @dataclasses.dataclass(frozen=True)
+class Reason:
+    """Why numbers of a table are missed, as runs show.
+
+    Attributes:
+        rows, heads: labels of rows and heads of columns: of the numbers where they cross.
+        words: what the runs show.
+        runs: (table, cell, scale) of each; without them in the results the numbers are open.
+    """
+
+    rows: tuple[str, ...]
+    heads: tuple[str, ...]
+    words: str
+    runs: tuple[tuple[str, str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Table:
-    """A table or figure of the paper.
+    """A table or figure of the paper, or of runs of our own that show why we miss its numbers.
 
     Attributes:
         number: as options name it, e.g. "1" or "fig6".
@@ -131,8 +147,9 @@ class Table:
         head: of the columns; the first is that of the labels.
         rows: a label and the cells; None where a cell has nothing.
         differs: how our setup differs from the paper's, beyond the scale's words.
-        because: why numbers are not reached; only what an experiment shows.
+        because: why numbers are not reached; those without a reason are open.
         plots: drawn below.
+        ours: whether no paper has this table.
     """
 
     number: str
@@ -140,8 +157,9 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Number | None, ...]], ...]
     differs: str
-    because: str = ""
+    because: tuple[Reason, ...] = ()
     plots: tuple[Plot, ...] = ()
+    ours: bool = False
 
     def run_keys(self) -> list[tuple[str, str]]:
         """The keys of all runs that it needs, each once, in order."""

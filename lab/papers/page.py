@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.command import markdown
 from lab.command.markdown import wrapped
-from lab.papers.declaration import Number, Paper, Plot, Scale, Table
+from lab.papers.declaration import Number, Paper, Plot, Reason, Scale, Table
 from lab.papers.results import Results
 
 
@@ -47,7 +47,8 @@ class Verdict:
         shown: numbers of the paper, with or without a direction that is better.
         count: those with a direction, which are judged.
         absent: those of them that have no number of ours.
-        missed: how far off the others are, by the label of their row.
+        explained, open: how far off the others are, by the label of their row: those with a reason
+            that runs show, and those without.
     """
 
     shown: int = 0
@@ -55,9 +56,12 @@ class Verdict:
     reached: int = 0
     near: int = 0
     absent: int = 0
-    missed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    explained: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    open: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
-    def add(self, number: Number, values: list[float], label: str, head: str) -> None:
+    def add(
+        self, number: Number, values: list[float], label: str, head: str, reason: Reason | None
+    ) -> None:
         """Counts a number of the paper and ours, of each seed, in the column `head`."""
         self.shown += 1
         if number.better is None:
@@ -70,7 +74,13 @@ class Verdict:
         elif is_near(number, values):
             self.near += 1
         else:
-            self.missed.setdefault(label, []).append(f"{head} {_distance(number, values)}")
+            missed = self.open if reason is None else self.explained
+            missed.setdefault(label, []).append(f"{head} {_distance(number, values)}")
+
+    def counts(self) -> tuple[int, ...]:
+        """All that are judged; then the reached, near, explained, open, and absent ones."""
+        missed = (sum(map(len, each.values())) for each in (self.explained, self.open))
+        return (self.count, self.reached, self.near, *missed, self.absent)
 
     def in_words(self) -> str:
         """A paragraph."""
@@ -80,10 +90,23 @@ class Verdict:
             return "The paper has no numbers for these cells in its text, so there is no verdict."
         text = f"**Verdict**: {self.reached} of {self.count} numbers are reached, "
         text += f"{self.near} are near."
-        if self.missed:
-            rows = (f"{label}: {', '.join(parts)}" for label, parts in self.missed.items())
-            text += f" Not reached: {'; '.join(rows)}."
+        if self.explained:
+            text += f" Missed, and runs show why: {_in_rows(self.explained)}."
+        if self.open:
+            text += f" **Open**, as no run shows why: {_in_rows(self.open)}."
         return text + (f" Without a number of ours: {self.absent}." if self.absent else "")
+
+
+def _runs_in_words(reason: Reason) -> str:
+    cells: dict[tuple[str, str], list[str]] = {}
+    for table, cell, scale in reason.runs:
+        cells.setdefault((table, scale), []).append(f"*{cell}*")
+    parts = (f"{', '.join(of)} of table `{n}` at `{scale}`" for (n, scale), of in cells.items())
+    return f"Runs: {'; '.join(parts)}"
+
+
+def _in_rows(missed: dict[str, list[str]]) -> str:
+    return "; ".join(f"{label}: {', '.join(parts)}" for label, parts in missed.items())
 
 
 def is_reached(number: Number, values: list[float]) -> bool:
@@ -177,9 +200,11 @@ class Page:
         yield wrapped(f"**Here** {self._scales_in_words(table)}. {table.differs}")
         if table.rows:
             yield self._table(table)
+        if table.rows and not table.ours:
             yield wrapped(self.verdict(table).in_words())
-        if table.because:
-            yield wrapped(table.because)
+        for reason in table.because:
+            if not self.lacks(reason):
+                yield wrapped(f"{reason.words} ({_runs_in_words(reason)}.)")
         for plot in table.plots:
             if self._series(plot):
                 yield f"![{plot.title}: {plot.y} against {plot.x}]({self._file(plot)})"
@@ -189,7 +214,8 @@ class Page:
         kinds = {run.key: run.kind for run in self.paper.runs}
         words: dict[str, dict[str, None]] = {}  # by scale, of kinds in the order of their runs
         for key in table.run_keys():
-            if scale := self._scales.get(key):
+            if self._seeds(key):
+                scale = self._scales[key]
                 about = self.paper.kinds[kinds[key]].words(scale.settings[kinds[key]])
                 words.setdefault(scale.name, {})[about] = None
         counts = self.scales(table)
@@ -237,23 +263,28 @@ class Page:
 
     def verdict(self, table: Table) -> Verdict:
         """How ours compare with the numbers that the paper's text has of a table."""
-        found = Verdict()
+        found, known = Verdict(), [each for each in table.because if not self.lacks(each)]
         for label, numbers in table.rows:
             for head, number in zip(table.head[1:], numbers, strict=True):
                 if number is not None and number.paper is not None:
-                    found.add(number, self.values(number), label, head)
+                    at = (each for each in known if label in each.rows and head in each.heads)
+                    found.add(number, self.values(number), label, head, next(at, None))
         return found
+
+    def lacks(self, reason: Reason) -> list[tuple[str, str, str]]:
+        """The runs of a reason that were not made."""
+        return [run for run in reason.runs if not self._results.seeds(run[:2], run[2])]
 
     def is_run(self, table: Table) -> bool:
         """Whether any run of a table was made."""
-        return any(key in self._scales for key in table.run_keys())
+        return any(self._seeds(key) for key in table.run_keys())
 
     def scales(self, table: Table) -> dict[str, set[int]]:
         """The numbers of seeds of a table's runs, by the name of their scale."""
         counts: dict[str, set[int]] = {}
         for key in table.run_keys():
-            if scale := self._scales.get(key):
-                counts.setdefault(scale.name, set()).add(len(self._seeds(key)))
+            if seeds := self._seeds(key):
+                counts.setdefault(self._scales[key].name, set()).add(len(seeds))
         return counts
 
     def _chosen_scales(self) -> dict[tuple[str, str], Scale]:
@@ -289,6 +320,5 @@ class Page:
 
 def seeds_in_words(counts: set[int]) -> str:
     """Numbers of seeds as "one seed" or "2 to 3 seeds"."""
-    seen = counts - {0}
-    seeds = " to ".join(map(str, sorted({min(seen), max(seen)})))
+    seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
     return "one seed" if seeds == "1" else f"{seeds} seeds"

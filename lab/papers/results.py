@@ -45,6 +45,7 @@ class Results:
         entry = {
             **{"table": run.table, "cell": run.cell, "seed": seed, "scale": scale},
             **{"seconds": round(seconds, 2), "load": round(os.getloadavg()[0], 1)},
+            "settings": run.settings,
             "metrics": _rounded(metrics),
         }
         self._content["runs"].append(entry)

@@ -1,52 +1,62 @@
 """All papers' tables on one page: how many of their numbers are reached, and why the others are
 not."""
 
+from collections.abc import Iterator
+
+from lab.command import markdown
 from lab.command.markdown import wrapped
-from lab.papers.declaration import Table
 from lab.papers.page import Page, Verdict, seeds_in_words
 
-_HEAD = "| paper | table or figure | here | numbers | reached | near | missed | verdict |"
+_HEAD = ("paper", "table or figure", "here", "verdict")
+_COUNTS = ("numbers", "reached", "near", "explained", "open", "absent")
+_NOTHING = ("",) * len(_COUNTS)
 _INTRODUCTION = (
     "The tables and figures of four papers, made again by deltawire. A number is *reached* if the "
     "median over our seeds is at least as good as the paper's, or the paper's lies within their "
-    "spread, and *near* within a tenth of it, unless the table says otherwise. *Explained* means "
-    "that the section names the cause of what is missed, from an experiment; *open*, that it does "
-    "not. This page is made by `python -m lab.papers page all` from the results next to it "
-    "([how to run them](../papers.md))."
+    "spread, and *near* within a tenth of it, unless the table says otherwise. A missed one is "
+    "*explained* if runs show why, which its section names and the results next to it have; all "
+    "others are *open*, and so is a table with one. This page is made by `python -m lab.papers "
+    "page all` from those results ([how to run them](../papers.md))."
 )
 
 
 def summary(pages: list[Page]) -> str:
-    """The Markdown, with the papers' rows in the order of their pages."""
-    rows = [_HEAD, "|---|---|---|" + "---:|" * 4 + "---|"]
+    """The Markdown, with the papers' rows in the order of their pages, and their sum."""
+    rows = markdown.table((*_HEAD, *_COUNTS), _rows(pages), len(_HEAD))
+    return "\n\n".join(["# The papers' numbers, and ours", wrapped(_INTRODUCTION), rows])
+
+
+def _rows(pages: list[Page]) -> Iterator[list[str]]:
+    sums = [0] * len(_COUNTS)
     for page in pages:
-        rows += [_row(page, table) for table in page.paper.tables if table.rows]
-    return "\n\n".join(["# The papers' numbers, and ours", wrapped(_INTRODUCTION), "\n".join(rows)])
+        name = page.paper.name
+        for table in page.paper.tables:
+            if not table.rows or table.ours:
+                continue
+            number, _, about = table.title.partition(": ")
+            link = f"[{number}]({name}.md#{_anchor(table.title)}): {about}"
+            if not page.is_run(table):
+                yield [name, link, "not run yet", "", *_NOTHING]
+                continue
+            found = page.verdict(table)
+            sums = list(map(sum, zip(sums, found.counts(), strict=True)))
+            counts = map(str, found.counts()) if found.count else _NOTHING
+            scales = "; ".join(
+                f"`{scale}`, {seeds_in_words(each)}" for scale, each in page.scales(table).items()
+            )
+            yield [name, link, scales, _judged(found), *counts]
+    yield ["all", "", "", "", *map(str, sums)]
 
 
-def _row(page: Page, table: Table) -> str:
-    name = page.paper.name
-    number, _, about = table.title.partition(": ")
-    link = f"[{number}]({name}.md#{_anchor(table.title)}): {about}"
-    if not page.is_run(table):
-        return f"| {name} | {link} | not run yet | | | | | |"
-    scales = "; ".join(
-        f"`{scale}`, {seeds_in_words(counts)}" for scale, counts in page.scales(table).items()
-    )
-    found = page.verdict(table)
-    missed = found.count - found.reached - found.near
-    counts = (found.count, found.reached, found.near, missed)
-    numbers = " | ".join(map(str, counts)) if found.count else " | | | "
-    return f"| {name} | {link} | {scales} | {numbers} | {_judged(found, table)} |"
-
-
-def _judged(found: Verdict, table: Table) -> str:
+def _judged(found: Verdict) -> str:
     """ "reached", "explained", "open", or that there is nothing to compare with."""
     if found.count == 0:
         return "scales differ too much" if found.shown else "no numbers in the paper's text"
-    if not found.missed and not found.absent:
-        return "reached" if not found.near else "reached or near"
-    return "explained" if table.because and not found.absent else "open"
+    if found.open or found.absent:
+        return "open"
+    if found.explained:
+        return "explained"
+    return "reached or near" if found.near else "reached"
 
 
 def _anchor(title: str) -> str:

@@ -177,7 +177,7 @@ def test_two_classes_a_client_and_every_example_once():
 
 
 def test_gcomp_changes_less_than_a_cut(data: Path):
-    paper, run = run_of("gcomp", "fig9", "encoder, SST-2, SGD")
+    paper, run = run_of("gcomp", "fig9", "ResNet-20, CIFAR-10, SGD")
     scale = {**paper.scales[0].settings[run.kind], "steps": 60}
     cell = {**run.settings, "workload": "mlp/mnist", "rates": {"SGD": 0.5}}
     found = paper.kinds[run.kind].measure(scale, cell, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.papers import __main__ as program
-from lab.papers.declaration import Kind, Number, Paper, Run, Scale, Table
+from lab.papers.declaration import Kind, Number, Paper, Reason, Run, Scale, Table
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
 from lab.papers.schedule import Schedule
@@ -157,6 +157,7 @@ def test_what_is_not_reached_is_named(tmp_path: Path):
     assert "0 of 2 numbers are reached, 0 are near." in shown
     flat = " ".join(shown.split())
     assert "packed: times faster 2 times lower; worse: times faster 1.06 times lower." in flat
+    assert "**Open**" in flat and "runs show why" not in flat
 
 
 def test_a_number_inside_the_spread_is_reached(tmp_path: Path):
@@ -171,33 +172,63 @@ def test_missing_runs_are_dashes(tmp_path: Path):
     assert "Not run yet." in page_of(empty, {})
 
 
-def summary_of(tmp_path: Path, because: str, values: dict[str, float]) -> str:
+SHOWN = Reason(("worse",), ("times faster",), "An experiment.", (("1", "plain", "minutes"),))
+ELSEWHERE = dataclasses.replace(SHOWN, rows=("packed",))
+NOT_MADE = dataclasses.replace(SHOWN, runs=(("1", "plain", "minutes"), ("1", "plain", "hours")))
+
+
+def page_with(tmp_path: Path, because: tuple[Reason, ...], values: dict[str, float]) -> Page:
     paper = paper_of(Runs())
     tables = (dataclasses.replace(paper.tables[0], title="Table 1: all", because=because),)
     paper = dataclasses.replace(paper, tables=(*tables, paper.tables[1]))
-    results = Results(paper, tmp_path / f"{len(because)}.json")
+    results = Results(paper, tmp_path / f"{len(values)}.json")
     for run in paper.runs:
         if run.cell in values:
             results.add(run, 1, "minutes", 1.0, {"value": values[run.cell]})
-    return summary([Page(paper, results)])
+    return Page(paper, results)
 
 
 @pytest.mark.parametrize(
     ("because", "worse", "row"),
     [
-        ("", 4.0, "2 | 2 | 0 | 0 | reached |"),
-        ("", 5.0, "2 | 1 | 1 | 0 | reached or near |"),
-        ("", 8.0, "2 | 1 | 0 | 1 | open |"),
-        ("An experiment.", 8.0, "2 | 1 | 0 | 1 | explained |"),
-        ("An experiment.", None, "2 | 1 | 0 | 1 | open |"),
+        ((), 4.0, "reached | 2 | 2 | 0 | 0 | 0 | 0 |"),
+        ((), 5.0, "reached or near | 2 | 1 | 1 | 0 | 0 | 0 |"),
+        ((), 8.0, "open | 2 | 1 | 0 | 0 | 1 | 0 |"),
+        ((SHOWN,), 8.0, "explained | 2 | 1 | 0 | 1 | 0 | 0 |"),
+        ((ELSEWHERE,), 8.0, "open | 2 | 1 | 0 | 0 | 1 | 0 |"),
+        ((NOT_MADE,), 8.0, "open | 2 | 1 | 0 | 0 | 1 | 0 |"),
+        ((SHOWN,), None, "open | 2 | 1 | 0 | 0 | 0 | 1 |"),
     ],
 )
-def test_the_summary_judges_each_table(tmp_path: Path, because: str, worse: float | None, row: str):
+def test_the_summary_judges_each_table_by_its_cells(
+    tmp_path: Path, because: tuple[Reason, ...], worse: float | None, row: str
+):
     values = {"plain": 8.0, "packed": 2.0, **({} if worse is None else {"worse": worse})}
-    shown = summary_of(tmp_path, because, values)
+    shown = summary([page_with(tmp_path, because, values)])
     assert f"| sbc | [Table 1](sbc.md#table-1-all): all | `minutes`, one seed | {row}" in shown
     assert "| no numbers in the paper's text |" in shown
-    assert "| not run yet |" in summary_of(tmp_path, "nothing", {})
+    assert shown.splitlines()[-1] == "| all |  |  |  | " + row.partition(" | ")[2]
+    assert "| not run yet |" in summary([page_with(tmp_path, because, {})])
+
+
+def test_a_reason_names_its_runs_on_the_page(tmp_path: Path):
+    values = {"plain": 8.0, "packed": 2.0, "worse": 8.0}
+    flat = " ".join(page_with(tmp_path, (SHOWN,), values).text().split())
+    assert "runs show why: worse: times faster 1.7 times lower." in flat and "**Open**" not in flat
+    assert "An experiment. (Runs: *plain* of table `1` at `minutes`.)" in flat
+    assert "An experiment." not in page_with(tmp_path, (NOT_MADE,), values).text()
+
+
+def test_a_published_reason_needs_its_runs(tmp_path: Path, monkeypatch, capsys):
+    values = {"plain": 8.0, "packed": 2.0, "worse": 8.0}
+    for because, status in (((NOT_MADE,), 1), ((SHOWN,), 0)):
+        paper = page_with(tmp_path, because, values).paper
+        (tmp_path / "3.json").replace(tmp_path / "sbc.json")
+        monkeypatch.setattr(program, "load_paper", lambda name, paper=paper: paper)
+        assert program.main(["page", "sbc", "--out", str(tmp_path)]) == status
+    assert (
+        "names the run 'plain' of table 1 at hours, which is not there" in capsys.readouterr().err
+    )
 
 
 def test_runs_of_one_kind_may_be_further_than_the_others(tmp_path: Path):
@@ -252,7 +283,20 @@ def test_the_summary_in_docs_is_made_from_all_results():
     pages = [Page(each, Results(each, program.PAGES / f"{each.name}.json")) for each in papers]
     text = summary(pages) + "\n"
     assert (program.PAGES / "summary.md").read_text() == text, "run `lab.papers page all`"
-    assert "| open |" not in text, "an experiment explains every miss that is published"
+
+
+@pytest.mark.parametrize("name", program.PAPERS)
+def test_every_reason_in_docs_has_its_runs_and_a_miss(name: str):
+    paper = program.load_paper(name)
+    page = Page(paper, Results(paper, program.PAGES / f"{name}.json"))
+    for table in paper.tables:
+        open_ones = dataclasses.replace(table, because=())
+        missed = page.verdict(open_ones).open
+        for reason in table.because:
+            assert reason.runs and not page.lacks(reason), (table.number, page.lacks(reason))
+            for row in reason.rows:
+                shown = " ".join(missed.get(row, ()))
+                assert any(head in shown for head in reason.heads), f"{row} is not missed"
 
 
 @pytest.fixture
@@ -269,6 +313,11 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
 def test_one_table_needs_only_its_runs(command: Runs):
     assert program.main(["sbc", "--table", "2", "--scale", "seconds", "--seeds", "1"]) == 0
     assert command.made == [("plain", 1, 1)]
+
+
+def test_only_the_runs_that_are_named(command: Runs):
+    assert program.main(["sbc", "--scale", "seconds", "--seeds", "1", "--run", "pack", "wor"]) == 0
+    assert [made[0] for made in command.made] == ["packed", "worse"]
 
 
 def test_ctrl_c_says_that_runs_are_kept(command: Runs, capsys):

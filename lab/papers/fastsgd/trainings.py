@@ -51,7 +51,8 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
         TrainingFailed: a rank failed.
         NamespaceError: this machine has no namespaces for us.
     """
-    trained = [_measure_at(rate, scale, cell, seed) for rate in scale["rates"]]
+    rates = cell["rates"] or scale["rates"]
+    trained = [_measure_at(rate, scale, cell, seed) for rate in rates]
     return min(trained, key=lambda metrics: metrics["loss"])
 
 

@@ -10,7 +10,10 @@ from deltawire.torch import significance_of
 from lab.papers.declaration import Metrics, Settings
 from lab.papers.workloads import make_workload
 
-CUT = "truncate:bits=14"  # 18 bits of the mantissa are cut
+CUTS = {
+    "cut": "truncate:bits=14",  # 18 bits of the mantissa are cut
+    "last bit": "truncate:bits=31",
+}
 SKIPPED = 8  # iterations from exchange to exchange
 _POINTS = 12  # of a curve
 
@@ -22,7 +25,7 @@ def _optimizer(network: torch.nn.Module, name: str, rates: Settings) -> torch.op
 
 
 class _Trial:
-    """One training; `way` is "plain", "gcomp", "cut" or "skip"."""
+    """One training; `way` is "plain", "gcomp", one of CUTS, or "skip"."""
 
     def __init__(self, way: str, scale: Settings, cell: Settings, seed: int) -> None:
         self._way, self._scale = way, scale
@@ -31,7 +34,7 @@ class _Trial:
             workers=scale["workers"],
             batch=scale["batch"],
             seed=seed,
-            test=1,
+            test=500,
         )
         self._network = self._workload.network
         self._optimizer = _optimizer(self._network, cell["optimizer"], cell["rates"])
@@ -40,6 +43,7 @@ class _Trial:
         self._kept = [torch.zeros_like(p) for p in self._network.parameters()]
         self.losses: list[float] = []
         self.shares: list[float] = []  # of float32's bytes, by step
+        self.dense_shares: list[float] = []  # the same without an embedding
         self.paper_shares: list[float] = []  # with the paper's four levels, at some steps
 
     def run(self) -> "_Trial":
@@ -57,24 +61,27 @@ class _Trial:
         seen: list[torch.Tensor] = []
         if self._way == "gcomp":
             seen = [significance_of(self._optimizer, p) for p in parameters]
-        count = [0, 0, 0]  # bytes, values, bytes with four levels
+        count, embedded = [0, 0, 0], [0, 0, 0]  # bytes, values, bytes with four levels
         for rank in range(workers):
             self._network.zero_grad()
             inputs, targets = self._workload.draw(rank, self._chance[rank])
             error = self._workload.loss(self._network(inputs), targets)
             error.backward()
             loss += error.item() / workers
-            for i, parameter in enumerate(parameters):
+            for i, (name, parameter) in enumerate(self._network.named_parameters()):
                 assert parameter.grad is not None
                 gradient = parameter.grad
                 if self._way == "gcomp":
-                    gradient = self._through(gradient, seen[i], count, marked and rank == 0)
-                elif self._way == "cut":
-                    file = deltawire.encode(gradient.numpy(), CUT)
+                    of = embedded if name.startswith("embedding") else count
+                    gradient = self._through(gradient, seen[i], of, marked and rank == 0)
+                elif cut := CUTS.get(self._way):
+                    file = deltawire.encode(gradient.numpy(), cut)
                     gradient = torch.from_numpy(deltawire.decode(file))
                 sums[i] += gradient / workers
         self.losses.append(loss)
         if self._way == "gcomp":
+            self.dense_shares.append(count[0] / count[1] / 4)
+            count = list(map(sum, zip(count, embedded, strict=True)))
             self.shares.append(count[0] / count[1] / 4)
             if marked:
                 self.paper_shares.append(workers * count[2] / count[1] / 4)
@@ -92,6 +99,10 @@ class _Trial:
             four = deltawire.encode(values, "gcomp:levels=4", significance=significance)
             count[2] += len(four)
         return torch.from_numpy(deltawire.decode(file))
+
+    def quality(self) -> float:
+        """On held-out examples."""
+        return self._workload.quality(self._network)
 
     def _apply(self, parameters: list, sums: list[torch.Tensor], step: int) -> None:
         """A step of the optimizer; with "skip" every eighth, with the mean of what was kept."""
@@ -111,28 +122,34 @@ class _Trial:
 def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
     """Shares of float32's bytes, and variances of the loss's deviation from a plain training."""
     torch.set_num_threads(1)
-    trials = {
-        way: _Trial(way, scale, cell, seed).run() for way in ("plain", "gcomp", "cut", "skip")
-    }
+    scale = {**scale, **cell["changes"]}
+    trials = {way: _Trial(way, scale, cell, seed).run() for way in ("plain", *cell["ways"])}
     plain = np.array(trials["plain"].losses)
-    variances = {
-        way: float(np.square(np.array(trials[way].losses) - plain).mean())
-        for way in ("gcomp", "cut", "skip")
+    found: Metrics = {
+        f"{way}_variance": float(np.square(np.array(trials[way].losses) - plain).mean())
+        for way in cell["ways"]
     }
-    found = trials["gcomp"]
     width = max(1, scale["steps"] // _POINTS)
-    pieces = [found.shares[i : i + width] for i in range(0, len(found.shares), width)]
+    if "gcomp" in trials:
+        found |= _shares(trials["gcomp"], width)
+        for way in ("cut", "skip"):
+            theirs = max(found[f"{way}_variance"], 1e-30)
+            found[f"less_than_{way}"] = 100 * (1 - found["gcomp_variance"] / theirs)
+    found |= {"first_loss": plain[0], "last_loss": float(plain[-width:].mean())}
+    return {**found, "quality": trials["plain"].quality()}
+
+
+def _shares(trial: _Trial, width: int) -> Metrics:
+    """The means of all steps and of the last `width`, in %, and a curve."""
+    pieces = [trial.shares[i : i + width] for i in range(0, len(trial.shares), width)]
     curve = [
-        [min((i + 1) * width, scale["steps"]), float(np.mean(p))] for i, p in enumerate(pieces)
+        [min((i + 1) * width, len(trial.shares)), 100 * float(np.mean(piece))]
+        for i, piece in enumerate(pieces)
     ]
     return {
-        "share": 100 * float(np.mean(found.shares)),
-        "last_share": 100 * curve[-1][1],
-        "paper_share": 100 * float(np.mean(found.paper_shares)),
-        "share_curve": [[step, 100 * share] for step, share in curve],
-        **{f"{way}_variance": variance for way, variance in variances.items()},
-        "less_than_cut": 100 * (1 - variances["gcomp"] / max(variances["cut"], 1e-30)),
-        "less_than_skip": 100 * (1 - variances["gcomp"] / max(variances["skip"], 1e-30)),
-        "first_loss": plain[0],
-        "last_loss": float(plain[-width:].mean()),
+        "share": 100 * float(np.mean(trial.shares)),
+        "dense_share": 100 * float(np.mean(trial.dense_shares)),
+        "last_share": curve[-1][1],
+        "paper_share": 100 * float(np.mean(trial.paper_shares)),
+        "share_curve": curve,
     }

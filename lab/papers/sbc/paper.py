@@ -14,6 +14,7 @@ from lab.papers.declaration import (
     Table,
     measured_by,
 )
+from lab.papers.sbc import experiments
 
 # Method: spec, and iterations from exchange to exchange; None: as the network's row has it.
 METHODS: dict[str, tuple[str, int | None]] = {
@@ -59,6 +60,7 @@ SHARES = {"100 %": "fp32", "10 %": "sbc:p=10%", "1 %": "sbc:p=1%", "0.1 %": "sbc
 
 def _run(table: str, cell: str, kind: str, spec: str, delay: int, **more: object) -> Run:
     usual = {"spec": spec, "delay": delay, "clients": 4, "split": "iid", "batch": None}
+    usual |= {"least": 256, "changes": {}}
     return Run(table, cell, kind, {**usual, **more})
 
 
@@ -75,7 +77,7 @@ def _runs() -> tuple[Run, ...]:
     for delay in DELAYS:
         for share, spec in SHARES.items():
             runs.append(_run("fig3", f"every {delay}, {share}", "grid", spec, delay))
-    return tuple(runs)
+    return (*runs, *experiments.runs(_run))
 
 
 def _rows(
@@ -134,14 +136,7 @@ def _table2() -> Table:
             "have no dropout; Shakespeare is the small corpus with 65 characters. A quality counts "
             "as near within half a point, or 5 % of the perplexity."
         ),
-        because=(
-            "After N exchanges at most N times the share has been sent: of a hundred iterations a "
-            "tenth of the values with SBC (1) and (2), a hundredth with SBC (3). LeNet5, trained "
-            "for all of the paper's iterations, shows what then is left of it. Messages of one "
-            "step are behind the paper's where a network has many tensors of fewer than 256 "
-            "elements, which are sent uncompressed "
-            "([counted](../papers.md#sbc-federated-rounds) for LeNet5)."
-        ),
+        because=experiments.reasons_of_table2(),
         plots=tuple(
             Plot(
                 *(f"curve-{kind}", label, "iteration", "accuracy, %" if higher else "perplexity"),
@@ -166,12 +161,7 @@ def _table3() -> Table:
             "and batches of 8, or of 2 with 400 clients; with two classes each has two shards of "
             "the examples sorted by class. Rows are named by the paper's number of clients."
         ),
-        because=(
-            "Accuracies are those of a beginning: after all of the paper's iterations federated "
-            "averaging, SBC (2) and SBC (3) ended above the paper's "
-            "([measured](../papers.md#sbc-federated-rounds)). Messages of one step have three "
-            "small biases uncompressed, and a header (counted there)."
-        ),
+        because=experiments.reasons_of_table3(),
     )
 
 
@@ -208,11 +198,13 @@ def _words(scale: Settings) -> str:
     )
 
 
-_MEASURE = measured_by("lab.papers.sbc.federated")
-KINDS = {
-    kind: Kind(_MEASURE, _words)
-    for kind in ("lenet5", "resnet", "wordlstm", "charlstm", "federated", "grid")
-}
+def _trial_words(scale: Settings) -> str:
+    return (
+        f"{scale['workload']}, {scale['iterations']} iterations of each client in batches of "
+        f"{scale['batch']}"
+    )
+
+
 _ADAM = {"optimizer": "adam", "lr": 0.001, "fall": 1, "at": (), "momentum": 0}
 _LENET = {"workload": "lenet5/mnist", **_ADAM, "batch": 32}
 _BASES: dict[str, dict] = {
@@ -237,6 +229,23 @@ _BASES: dict[str, dict] = {
 }
 
 
+_SMALL_WORDS = {"workload": "wordlstm100/ptb"}
+# Of experiments, at every scale but the smallest.
+_TRIALS: dict[str, tuple[str, dict]] = {
+    "resnet trial": ("resnet", {"iterations": 300, "test": 1000}),
+    "wordlstm trial": ("wordlstm", {"iterations": 100, **_SMALL_WORDS}),
+    "federated trial": ("federated", {"iterations": 100}),
+    "lenet5 sizes": ("lenet5", {"iterations": 20, "batch": 8, "test": 10}),
+    "charlstm sizes": ("charlstm", {"iterations": 20, "test": 200}),
+    "resnet sizes": ("resnet", {"iterations": 100, "batch": 2, "test": 10}),
+}
+_MEASURE = measured_by("lab.papers.sbc.federated")
+KINDS = {
+    **{kind: Kind(_MEASURE, _words) for kind in _BASES},
+    **{kind: Kind(_MEASURE, _trial_words) for kind in _TRIALS},
+}
+
+
 def _scale(name: str, test: int, clients: float, **iterations: int | tuple[int, dict]) -> Scale:
     settings = {}
     for kind, given in iterations.items():
@@ -245,10 +254,14 @@ def _scale(name: str, test: int, clients: float, **iterations: int | tuple[int, 
         usual = {"iterations": count, "longest": min(count, 1000), "clients": share}
         usual["test"] = test // 5 if kind == "resnet" else test  # whose evaluation is slow
         settings[kind] = {**_BASES[kind], **usual, **more}
+    for kind, (base, more) in _TRIALS.items():
+        usual = {"longest": 1000, "clients": 1, "test": 2000}
+        settings[kind] = {**_BASES[base], **usual, **more}
+        if name == "seconds":
+            settings[kind] |= {"iterations": 2, "test": test}
     return Scale(name, settings)
 
 
-_SMALL_WORDS = {"workload": "wordlstm100/ptb"}
 _FEW_IMAGES = {"batch": 4}
 _WHOLE = {"batch": 128}
 _HALF = {"batch": 32, "bf16": True}
@@ -300,5 +313,5 @@ PAPER = Paper(
     scales=SCALES,
     kinds=KINDS,
     runs=_runs(),
-    tables=(_table2(), _table3(), _figure3()),
+    tables=(_table2(), _table3(), _figure3(), experiments.table()),
 )

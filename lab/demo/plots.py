@@ -1,17 +1,16 @@
 """The plots of the report, as SVG text, drawn for the width of a phone.
 
-A curve has a colour, a marker and a number, which is shown at its end and in the legend.
+A curve has a colour, a marker and a number, which stands beside its end and in the legend.
 """
 
-import itertools
 import math
 import textwrap
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter
 
+from lab.figures.labels import label_points, use_log_axis
 from lab.figures.legend import add_legend
 from lab.figures.style import PLOT_HEIGHT, STYLE, WIDTH, look_of, to_svg
 
@@ -22,8 +21,6 @@ _EXCHANGE_PARTS = (
     ("decode_ms", "decoding", "#009e73"),
 )
 _TRAINED_SHARE = 0.25  # of the steps; the accuracy axis must cover the curves after it
-_NUMBER_GAP = 0.06  # of the axis, between the numbers of curves that end close together
-_NUMBER_ROUNDS = 100  # at most, of moving such numbers apart
 
 
 def draw_plots(rows: list[dict]) -> dict[str, str]:
@@ -40,23 +37,18 @@ def draw_plots(rows: list[dict]) -> dict[str, str]:
 def _accuracy_time(rows: list[dict]) -> str:
     figure, axes = _draw_curves(rows, "seconds", first_point=0)
     axes.set_xlim(left=0)
-    _number_ends(axes, rows, "seconds")
     axes.set_xlabel("seconds of training")
     axes.set_title("Accuracy against time")
-    add_legend(figure)
-    return to_svg(figure)
+    return _finish(figure, rows, "seconds")
 
 
 def _accuracy_bytes(rows: list[dict]) -> str:
     # At the first point nothing has been sent, which a log axis can't show.
     figure, axes = _draw_curves(rows, "wire_mb", first_point=1)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    _number_ends(axes, rows, "wire_mb")
+    use_log_axis(axes)
     axes.set_xlabel("megabytes sent per rank (log scale)")
     axes.set_title("Accuracy against bytes")
-    add_legend(figure)
-    return to_svg(figure)
+    return _finish(figure, rows, "wire_mb")
 
 
 def _draw_curves(rows: list[dict], x_key: str, first_point: int) -> tuple[plt.Figure, Axes]:
@@ -106,51 +98,19 @@ def accuracy_limits(rows: list[dict]) -> tuple[float, float]:
     return max(0.0, math.floor(20 * (low - margin)) / 20), min(1.0, high + margin)
 
 
-def _number_ends(axes: Axes, rows: list[dict], x_key: str) -> None:
-    """Each curve's number to the right of its end, moved up or down if another is too close."""
-    _make_room(axes)
-    indices, places = [], []
-    for index, row in enumerate(rows):
-        if points := row["detail"]["curve"]:
-            end = axes.transData.transform((points[-1][x_key], points[-1]["accuracy"]))
-            indices.append(index)
-            places.append(list(axes.transAxes.inverted().transform(end)))
-    move_apart(places)
-    for index, (x, y) in zip(indices, places, strict=True):
-        axes.annotate(
-            str(index + 1),
-            (x, y),
-            xycoords="axes fraction",
-            xytext=(7, 0),
-            textcoords="offset points",
-            color=look_of(index)[0],
-            fontweight="bold",
-            fontsize=12,
-            va="center",
-            path_effects=[withStroke(linewidth=3, foreground="white")],
-        )
-
-
-def _make_room(axes: Axes) -> None:
-    """For numbers at the right edge."""
-    left, right = axes.get_xlim()
-    if axes.get_xscale() == "log":
-        axes.set_xlim(left, right * (right / left) ** 0.05)
-    else:
-        axes.set_xlim(left, right + 0.05 * (right - left))
-
-
-def move_apart(places: list[list[float]]) -> None:
-    """Moves places, in shares of the axes, up and down until none is within _NUMBER_GAP of another
-    or they have run out of rounds."""
-    for _ in range(_NUMBER_ROUNDS):
-        for lower, upper in itertools.combinations(sorted(places, key=lambda place: place[1]), 2):
-            overlap = _NUMBER_GAP - (upper[1] - lower[1])
-            if abs(upper[0] - lower[0]) < _NUMBER_GAP and overlap > 0:
-                lower[1] -= overlap / 2
-                upper[1] += overlap / 2
-        for place in places:
-            place[1] = min(max(place[1], 0.03), 0.97)
+def _finish(figure: plt.Figure, rows: list[dict], x_key: str) -> str:
+    """Adds the legend, and each curve's number beside its end."""
+    add_legend(figure)
+    ends = [(index, row["detail"]["curve"]) for index, row in enumerate(rows)]
+    label_points(
+        figure.axes[0],
+        [
+            (curve[-1][x_key], curve[-1]["accuracy"], str(index + 1), look_of(index)[0])
+            for index, curve in ends
+            if curve
+        ],
+    )
+    return to_svg(figure)
 
 
 def step_parts(row: dict) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
+_LETTERS = 42  # of 12 points, in a line that fits beside a handle
 _TALLER = 0.9  # inches that a plot grows in height for a legend inside
 
 
@@ -51,7 +52,8 @@ def _is_crossed(axes: Axes, extent: Bbox) -> bool:
 
 def _legend_below(figure: plt.Figure, handles: list, labels: list[str]) -> None:
     """Places the legend below, in as many columns as fit; the figure grows by its height."""
-    wrapped = ["\n".join(textwrap.wrap(label, 42)) for label in labels]
+    letters = int(_LETTERS * 12 / plt.rcParams["legend.fontsize"])
+    wrapped = ["\n".join(textwrap.wrap(label, letters)) for label in labels]
     for columns in (3, 2, 1):
         trial = figure.legend(handles, wrapped, loc="lower left", ncols=columns)
         figure.draw_without_rendering()

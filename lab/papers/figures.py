@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 
+from lab.figures.labels import use_log_axis
 from lab.figures.legend import add_legend
 from lab.figures.style import PLOT_HEIGHT, STYLE, WIDTH, look_of, to_svg
 
@@ -16,7 +17,7 @@ def lines(title: str, axes_names: tuple[str, str], series: Series, log_x: bool =
             colour, marker = look_of(index)
             axes.plot(x, y, color=colour, marker=marker, markersize=5, linewidth=2, label=name)
         if log_x:
-            axes.set_xscale("log")
+            use_log_axis(axes)
         axes.set_xlabel(axes_names[0])
         axes.set_ylabel(axes_names[1])
         axes.set_title(title)

@@ -1,12 +1,18 @@
-"""The report's plots."""
+"""The pictures: the report's plots, and that every one in docs can be read."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from matplotlib.legend import Legend
+from pictures import faults
 
+from lab.command.paths import REPOSITORY
 from lab.demo import plots
 from lab.figures import style
+from lab.figures.labels import label_points
+
+PICTURES = sorted((REPOSITORY / "docs").rglob("*.svg"))
 
 
 def a_row(number: int, label: str | None = None, spread: float = 0.0, failed: str | None = None):
@@ -80,14 +86,13 @@ def legend_of(figure):
     [("short", 3), *(pytest.param(label, 9, marks=pytest.mark.thorough) for label in LABELS)],
 )
 def test_a_phone_shows_all_words_large_enough_and_uncovered(drawn: list, label: str, count: int):
-    plots.draw_plots([a_row(number, label, spread=0.05) for number in range(count)])
+    made = plots.draw_plots([a_row(number, label, spread=0.05) for number in range(count)])
+    assert [faults(svg) for svg in made.values()] == [[]] * 3
     phone = 320 / 72  # pixels for the width of a card on it, by points of an inch
     for figure in drawn:
         axes, legend = figure.axes[0], legend_of(figure)
         texts = [*axes.texts, *legend.get_texts(), axes.title, axes.xaxis.label, axes.yaxis.label]
         for text in filter(lambda text: text.get_text(), texts):
-            extent = text.get_window_extent()
-            assert extent.x0 >= 0 and extent.x1 <= figure.bbox.x1, text
             assert text.get_fontsize() * phone / figure.get_figwidth() >= 10, text
         check_that_it_covers_nothing(axes, legend.get_window_extent())
 
@@ -143,13 +148,35 @@ def test_the_accuracy_axis_covers_the_curves():
     assert plots.accuracy_limits([]) == (0.0, 1.0)
 
 
-def test_numbers_at_the_same_place_move_apart():
-    places = [[0.5, 0.9], [0.5, 0.9], [0.52, 0.91], [0.9, 0.9]]
-    plots.move_apart(places)
-    heights = sorted(y for x, y in places[:3])
-    assert all(b - a > 0.055 for a, b in zip(heights, heights[1:], strict=False))
-    assert heights[-1] <= 0.97
-    assert places[3] == [0.9, 0.9]
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.stem)
+def test_a_picture_in_docs_can_be_read(picture: Path):
+    assert not faults(picture.read_text())
+
+
+@pytest.mark.parametrize(
+    ("inside", "fault"),
+    [
+        ("<rect fill='#fff'/><text x='90' y='20'>wide</text>", "'wide' ends outside"),
+        ("<rect fill='#fff'/><text x='9' y='20'>a</text><text x='9' y='24'>b</text>", "'b' cover"),
+        ("<text x='9' y='20'>words</text><rect fill='#fff'/>", ""),
+        ("<path d='M0 0H99V9z'/><text x='9' y='20'>words</text>", "no background"),
+        ("<rect fill='#fff'/><g transform='translate(95 5)'><path d='M0 0L9 9'/></g>", "a line"),
+    ],
+)
+def test_a_picture_that_can_not_be_read_is_found(inside: str, fault: str):
+    svg = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 100 50'>{inside}</svg>"
+    found = faults(svg)
+    assert len(found) == bool(fault) and fault in "".join(found)
+
+
+def test_labels_of_points_at_one_place_stand_apart():
+    with plots.plt.rc_context(style.STYLE):
+        figure, axes = plots.plt.subplots(figsize=(style.WIDTH, style.PLOT_HEIGHT))
+        near = [(1 + 0.01 * number, 1.0) for number in range(12)]
+        axes.plot(*zip((0, 0), *near, (9, 9), strict=True))
+        label_points(axes, [(*at, f"name {number}", "#111111") for number, at in enumerate(near)])
+        svg = style.to_svg(figure)
+    assert sum(bool(text.get_text()) for text in axes.texts) == len(near) and not faults(svg)
 
 
 def test_no_two_rows_look_alike():

@@ -7,11 +7,14 @@ from pathlib import Path
 from matplotlib import pyplot
 
 from lab.command.markdown import table, wrapped
-from lab.figures.style import STYLE, look_of, to_svg
+from lab.figures.labels import label_points, use_log_axis
+from lab.figures.legend import add_legend
+from lab.figures.style import STYLE, WIDTH, look_of, to_svg
 from lab.probes.frontier.results import Measured, Row, cheapest, frontier
 from lab.probes.frontier.times import Line, Times
 from lab.probes.local_rounds.methods import COMPARED, METHODS, STREAMING
 
+_PLOT_HEIGHT = 5.5  # inches: many points have nearly the same cost
 _TARGETS = (0.01, 0.03, 0.05, 0.1, 0.2)  # above the lowest loss of all
 _WANTED = (*COMPARED, "ddp-3lc", "local-3lc", "muloco")
 _TITLE = "# Results: the frontier of loss, bytes and time"
@@ -207,30 +210,22 @@ def streaming_table(rows: list[Row], times: Times, lines: list[Line]) -> str | N
 
 
 def points(rows: list[Row], cost: Callable[[Row], float], label: str) -> str:
-    """An SVG: loss against cost, on a logarithmic axis. Colours are methods; the number at a point
-    is the length of its round."""
+    """An SVG: loss against cost, on a logarithmic axis. Colours and markers are methods; the number
+    at a point is its row's in the legend."""
     methods = list(dict.fromkeys(row.name for row in rows))
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(figsize=(7, 6))
-        for index, name in enumerate(methods):
-            own = [row for row in rows if row.name == name]
-            colour, marker = look_of(index)
-            axes.plot(
-                [cost(row) for row in own],
-                [row.loss for row in own],
-                linestyle="",
-                color=colour,
-                marker=marker,
-                label=f"{own[0].method.words} {own[0].method.spec}",
-            )
-            for row in own:
-                if not row.method.every_step:
-                    at = (cost(row), row.loss)
-                    offset = {"textcoords": "offset points", "xytext": (4, 4)}
-                    axes.annotate(str(row.steps), at, fontsize=9, color=colour, **offset)
+    with pyplot.rc_context(STYLE | {"legend.fontsize": 10}):
+        figure, axes = pyplot.subplots(figsize=(WIDTH, _PLOT_HEIGHT))
+        labels = []
+        for number, row in enumerate(rows, 1):
+            colour, marker = look_of(methods.index(row.name))
+            at, name = (cost(row), row.loss), f"{number} {row.words}"
+            axes.plot(*at, linestyle="", color=colour, marker=marker, label=name)
+            labels.append((*at, str(number), colour))
         best = frontier(rows, cost)
         x, y = [cost(row) for row in best], [row.loss for row in best]
         axes.step(x, y, where="post", color="#555555", linewidth=1, zorder=0)
-        axes.set(xscale="log", xlabel=label, ylabel="held-out loss, nats a byte")
-        figure.legend(loc="outside lower center", ncols=1, fontsize=9)
+        axes.set(xlabel=label, ylabel="held-out loss, nats a byte")
+        use_log_axis(axes)
+        add_legend(figure)
+        label_points(axes, labels)
         return to_svg(figure)

@@ -29,7 +29,7 @@ examples:
   python -m lab.demo --link 1gbit --steps 100   a faster line, a shorter training
   python -m lab.demo --data mnist/              other idx files: train-images-idx3-ubyte[.gz] ...
   python -m lab.demo --network resnet20 --data cifar-10-batches-bin/ --batch 32 --steps 400
-  sudo python -m lab.demo --namespaces          real links: network namespaces with tc's tbf
+  python -m lab.demo --no-namespaces            a link in the transport, where real ones can be
 
 `make demo ARGS="--link 1gbit"` passes options on. The learning rates were tuned with fp32 alone.
 Exit status: 0 all rows ran and all ranks ended bit-equal, 1 something failed, 2 wrong usage,
@@ -107,9 +107,10 @@ def _add_link(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--namespaces",
-        action="store_true",
-        help="run every row over real links between network namespaces (needs root and iproute2); "
-        "without it the link is a token bucket in the transport, and plain DDP's row is modelled",
+        action=argparse.BooleanOptionalAction,
+        help="run every row over real links, tc's tbf between network namespaces (default: where "
+        "they can be made, which needs root and iproute2); otherwise the link is a token bucket in "
+        "the transport, and plain DDP's row is modelled",
     )
     add("--ranks", type=int, default=4, metavar="N", help="worker processes (default 4)")
 

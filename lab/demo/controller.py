@@ -1,6 +1,7 @@
 """Runs the rows one after the other and hands the results on."""
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import sys
@@ -8,7 +9,7 @@ import sys
 from lab.data.images import DataError
 from lab.demo.arguments import Request
 from lab.demo.labels import label_of
-from lab.demo.output import write_results
+from lab.demo.output import used_cores, write_results
 from lab.demo.progress import Progress
 from lab.demo.results import (
     add_ratios,
@@ -17,11 +18,12 @@ from lab.demo.results import (
     load_warnings,
     make_repeat,
     make_row,
+    take_times_out,
 )
 from lab.demo.table import print_table
 from lab.demo.workers import Workers
 from lab.ranks.launcher import RanksFailed
-from lab.ranks.namespaces import NamespaceError, Namespaces
+from lab.ranks.namespaces import NamespaceError, Namespaces, can_be_made
 
 
 class _CannotStart(Exception):
@@ -30,36 +32,38 @@ class _CannotStart(Exception):
 
 def run(request: Request, command: str) -> int:
     """Runs the whole demo and returns its exit status."""
-    settings = request.settings
     trainings: dict[str, list[dict]] = {method.name: [] for method in request.methods}
-    load_before = os.getloadavg()[0]
     interrupted = False
     try:
         _check_before_start(request)
+        request = _placed(request)
+        used = used_cores()
         _train(request, trainings)
     except (DataError, NamespaceError, _CannotStart) as cause:
-        advice = "; or leave --namespaces out" if isinstance(cause, NamespaceError) else ""
+        advice = "; or pass --no-namespaces" if isinstance(cause, NamespaceError) else ""
         print(f"demo: {cause}{advice}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         if not any(trainings.values()):
             raise
         interrupted = True
+    settings = request.settings
     rows = [
         make_row(method, trainings[method.name], settings)
         for method in request.methods
         if trainings[method.name]
     ]
     add_ratios(rows)
-    warnings = load_warnings(load_before, len(os.sched_getaffinity(0)))
+    warnings = load_warnings(used, len(os.sched_getaffinity(0)))
     warnings += busy_warnings(rows, settings)
-    busy = bool(warnings)
+    if warnings:
+        take_times_out(rows)
     if interrupted:
         done = sum(map(len, trainings.values()))
         due = len(trainings) * settings.repeats
         warnings.append(f"interrupted: {done} of {due} trainings were done, and stand here")
     try:
-        report = write_results(rows, request, command, warnings, load_before, busy)
+        report = write_results(rows, request, command, warnings, used)
     except OSError as cause:
         print(f"demo: --out {request.out}: can't write there ({cause.strerror})", file=sys.stderr)
         return 1
@@ -88,6 +92,21 @@ def _check_before_start(request: Request) -> None:
         raise _CannotStart(f"--out {request.out}: can't be made ({cause.strerror})") from cause
     if not os.access(request.out, os.W_OK):
         raise _CannotStart(f"--out {request.out}: can't be written to; choose another directory")
+
+
+def _placed(request: Request) -> Request:
+    """With real links where they can be made, unless the user said what to do."""
+    settings = request.settings
+    if settings.namespaces is not None or settings.bytes_per_second is None:
+        return request
+    real = can_be_made()
+    if not real:
+        print(
+            "demo: no network namespaces here, which need root and iproute2: the link is a token "
+            "bucket in the transport, and plain DDP's time is modelled",
+            file=sys.stderr,
+        )
+    return dataclasses.replace(request, settings=dataclasses.replace(settings, namespaces=real))
 
 
 def _train(request: Request, trainings: dict[str, list[dict]]) -> None:

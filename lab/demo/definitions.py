@@ -47,8 +47,8 @@ DEFINITIONS = {
     "bits_per_value": "what an encoded tensor takes for each value and training step, counting "
     "headers and uncompressed tensors: 8 x bytes sent / (copies x values x steps), where a rank "
     "sends 2 (N-1)/N copies of a tensor by direct and ring, and N-1 by gather",
-    "times_faster": "ms_per_step of our fp32 / the row's. 'than plain' is plain DDP's ms_per_step "
-    "/ the row's",
+    "times_faster": "ms_per_step of plain DDP / the row's; if that did not run, of our fp32. On a "
+    "busy machine this and all milliseconds are null, and detail.repeats has what was measured",
     "bit_equal": "in every training all ranks ended with the same parameters, bit for bit, and "
     "applied the same means in every step",
     "failed": "null, or why the row has no numbers: one of its trainings failed",

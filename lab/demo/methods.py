@@ -37,8 +37,8 @@ class Method:
         return max(1, self.local_steps)
 
 
-BASE = "fp32"  # what times_faster compares with
-PLAIN = "plain"
+BASE = "fp32"  # what times_smaller compares with
+PLAIN = "plain"  # what times_faster compares with
 
 METHODS = (
     Method(PLAIN, None, "plain DDP", pattern="ring"),

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import subprocess
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -25,16 +26,15 @@ def write_results(
     request: Request,
     command: str,
     warnings: list[str],
-    load_before: float,
-    busy: bool,
+    used: float,
 ) -> Path:
-    """Writes all files into request.out and returns the report's path. `busy`: with other work, so
-    that times don't compare."""
+    """Writes all files into request.out and returns the report's path. `used`: what `used_cores`
+    said before."""
     results = {
         "command": command,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings": in_words(request),
-        "machine": {**machine(), "load_before": round(load_before, 1), "busy": busy},
+        "machine": {**machine(), "cores_used_before": round(used, 1)},
         "versions": versions(),
         "warnings": warnings,
         "definitions": DEFINITIONS,
@@ -48,6 +48,19 @@ def write_results(
     report = request.out / "report.html"
     write_whole(report, render_report(results, plots))
     return report
+
+
+def used_cores(seconds: float = 1.0) -> float:
+    """How many cores' time programs take now. (A load average still has what has ended.)"""
+
+    def ticks() -> int:
+        with open("/proc/stat") as file:
+            counts = [int(word) for word in file.readline().split()[1:8]]
+        return sum(counts) - counts[3] - counts[4]  # idle, and waiting for a disk
+
+    before = ticks()
+    time.sleep(seconds)
+    return (ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
 
 
 def machine() -> dict:

@@ -24,14 +24,14 @@ _TRAINED_SHARE = 0.25  # of the steps; the accuracy axis must cover the curves a
 
 
 def draw_plots(rows: list[dict]) -> dict[str, str]:
-    """File name (without suffix) -> SVG, for the rows of results.json that did not fail."""
+    """File name (without suffix) -> SVG, for the rows of results.json that did not fail; those with
+    times unless the machine was busy."""
     alive = [row for row in rows if row["failed"] is None]
+    drawn = {"accuracy-bytes": _accuracy_bytes}
+    if all(row["ms_per_step"] is not None for row in alive):
+        drawn = {"accuracy-time": _accuracy_time, **drawn, "step-parts": _step_parts}
     with plt.rc_context(STYLE):
-        return {
-            "accuracy-time": _accuracy_time(alive),
-            "accuracy-bytes": _accuracy_bytes(alive),
-            "step-parts": _step_parts(alive),
-        }
+        return {name: draw(alive) for name, draw in drawn.items()}
 
 
 def _accuracy_time(rows: list[dict]) -> str:

@@ -3,9 +3,9 @@ is typed by hand.
 
     python -m lab.demo.readme [out/demo/results.json]
 
-Replaces the text between these pages' `demo` markers, and README's plot: README gets some rows,
-the other page all rows and columns. Refuses an incomplete demo: rows that are missing or failed, or
-replicas that differ.
+Replaces the text between these pages' markers, and README's plot: README gets the headline and
+some rows, the other page all rows and columns. Refuses a demo on a busy machine, which has no
+times, and an incomplete one: rows that are missing or failed, or replicas that differ.
 """
 
 import json
@@ -19,11 +19,11 @@ from lab.command.files import write_whole
 from lab.command.paths import REPOSITORY
 from lab.demo import methods
 from lab.demo.plots import draw_plots
+from lab.demo.report import best_of, times, times_as_fast
 from lab.demo.table import accuracy_range, megabytes, ms_range, seeds_in_words
 from lab.ranks.links import link_in_words
 
 PLOT = Path("docs/figures/demo-accuracy-time.svg")
-BLOCK = re.compile(r"(?<=<!-- demo -->\n).*?(?=<!-- /demo -->)", re.DOTALL)
 _LINE = 118
 # README's rows, and what each does for its reader.
 SHORT = {
@@ -41,12 +41,39 @@ _SHORT_HEADS = (
 )
 _HEADS = (
     *("method", "accuracy", "ms per step", "sent per rank", "times smaller", "bits per value"),
-    *("times faster", "than plain DDP"),
+    "times faster",
 )
 
 
 class NoDemo(Exception):
     """Results that must not be published; the message is one line that says why."""
+
+
+def block_in(marker: str) -> re.Pattern:
+    """What stands between the lines of a marker."""
+    return re.compile(rf"(?<=<!-- {marker} -->\n).*?(?=<!-- /{marker} -->)", re.DOTALL)
+
+
+def headline_block(results: dict) -> str:
+    """README's first sentence: the row of the report's headline.
+
+    Raises:
+        NoDemo: see `short_block`; or no row is as accurate as fp32.
+    """
+    rows, settings = _whole(results), results["settings"]
+    best = best_of(rows)
+    if best is None:
+        raise NoDemo("no row that sends less is as accurate as fp32")
+    base, plain = (
+        next(row for row in rows if row["method"] == name) for name in (methods.BASE, methods.PLAIN)
+    )
+    return _wrapped(
+        f"**{times(best['times_smaller'])} times fewer bytes, steps {times_as_fast(best)} plain "
+        f"DDP's{_note(plain)}, {100 * best['accuracy']:.1f} % accuracy where `fp32` has "
+        f"{100 * base['accuracy']:.1f} %**: {settings['network']} on Fashion-MNIST, "
+        f"{settings['ranks']} workers, {link_in_words(settings['link'])}, codec "
+        f"`{best['method'].partition(':')[0]}`."
+    )
 
 
 def short_block(results: dict) -> str:
@@ -58,7 +85,13 @@ def short_block(results: dict) -> str:
     rows = {row["method"]: row for row in _whole(results)}
     plain = rows[methods.PLAIN]
     cells = [
-        [f"`{name}`", does, _sent(rows[name]), _smaller(rows[name]), *_accuracy_and_ms(rows[name])]
+        [
+            f"`{name}`",
+            does,
+            _sent(rows[name]),
+            times(rows[name]["times_smaller"]),
+            *_accuracy_and_ms(rows[name]),
+        ]
         for name, does in SHORT.items()
     ]
     accuracy, ms = _accuracy_and_ms(plain)
@@ -67,7 +100,6 @@ def short_block(results: dict) -> str:
         _table(_SHORT_HEADS, cells),
         f"PyTorch's own DDP{_note(plain)} takes {ms} ms per step and reaches {accuracy}. "
         f"{_computing(results['rows'])}",
-        results["warnings"],
     )
 
 
@@ -82,11 +114,16 @@ def block(results: dict) -> str:
         f"What {_run(results, 'all rows with the same settings, unless the row says otherwise')}:",
         _table(_HEADS, _cells(rows)),
         _computing(rows),
-        results["warnings"],
     )
 
 
-WRITERS = {"README.md": short_block, "docs/results/training.md": block}
+WRITERS = {
+    ("README.md", "headline"): headline_block,
+    ("README.md", "demo"): short_block,
+    ("docs/results/training.md", "demo"): block,
+}
+
+PAGES = tuple(dict.fromkeys(page for page, _ in WRITERS))
 
 
 def update(root: Path, results: dict) -> None:
@@ -95,21 +132,23 @@ def update(root: Path, results: dict) -> None:
     Raises:
         NoDemo: see `short_block`; or a page has no markers.
     """
-    fresh = {}
-    for name, write in WRITERS.items():
-        text = (root / name).read_text(encoding="utf-8")
-        if not BLOCK.search(text):
-            raise NoDemo(f"{name} has no lines <!-- demo --> and <!-- /demo -->")
+    fresh: dict[str, str] = {}
+    for (name, marker), write in WRITERS.items():
+        text = fresh.get(name) or (root / name).read_text(encoding="utf-8")
+        if not block_in(marker).search(text):
+            raise NoDemo(f"{name} has no lines <!-- {marker} --> and <!-- /{marker} -->")
         shown = write(results)
-        fresh[name] = BLOCK.sub(lambda _, shown=shown: shown + "\n", text)
+        fresh[name] = block_in(marker).sub(lambda _, shown=shown: shown + "\n", text)
     for name, text in fresh.items():
         write_whole(root / name, text)
     write_whole(root / PLOT, draw_plots(results["rows"])["accuracy-time"])
 
 
 def _whole(results: dict) -> list[dict]:
-    """The rows of a complete demo; raises NoDemo for an incomplete one."""
+    """The rows of a complete demo with times; raises NoDemo for another one."""
     rows = results["rows"]
+    if busy := [each for each in results["warnings"] if "busy" in each]:
+        raise NoDemo(busy[0])
     if [row["method"] for row in rows] != methods.names():
         raise NoDemo(f"its rows are not those of `make demo`: {', '.join(methods.names())}")
     for row in rows:
@@ -118,13 +157,13 @@ def _whole(results: dict) -> list[dict]:
     return rows
 
 
-def _joined(before: str, table: str, after: str, warnings: list[str]) -> str:
+def _joined(before: str, table: str, after: str) -> str:
     """Wrapped paragraphs around a table."""
-    paragraphs = [before, table, after, *(f"**Warning:** {warning}." for warning in warnings)]
-    return "\n\n".join(
-        text if text is table else textwrap.fill(text, _LINE, break_on_hyphens=False)
-        for text in paragraphs
-    )
+    return "\n\n".join((_wrapped(before), table, _wrapped(after)))
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _LINE, break_on_hyphens=False)
 
 
 def _run(results: dict, more: str = "") -> str:
@@ -159,17 +198,12 @@ def _table(heads: tuple[str, ...], cells: list[list[str]]) -> str:
 
 
 def _note(plain: dict) -> str:
-    """ " (modelled)", unless the link was real."""
+    """ " (modelled)" or " (real link)"."""
     return plain["detail"]["label"].removeprefix("plain DDP")
 
 
 def _sent(row: dict) -> str:
     return f"{megabytes(row)} MB"
-
-
-def _smaller(row: dict) -> str:
-    smaller = row["times_smaller"]
-    return f"{smaller:,.0f}" if smaller >= 10 else f"{smaller:.1f}"
 
 
 def _accuracy_and_ms(row: dict) -> tuple[str, str]:
@@ -188,10 +222,9 @@ def _cells(rows: list[dict]) -> list[list[str]]:
             else f"`{row['method']}`{row['detail']['own_optimizer']}",
             *_accuracy_and_ms(row),
             _sent(row),
-            _smaller(row),
+            times(row["times_smaller"]),
             f"{row['bits_per_value']:.2f}",
             f"{row['times_faster']:.2f}",
-            f"{row['detail']['times_faster_than_plain']:.2f}",
         ]
         for row in rows
     ]
@@ -208,7 +241,7 @@ def main(arguments: list[str]) -> int:
     except (OSError, ValueError, NoDemo) as cause:
         print(f"readme: {source}: {cause}", file=sys.stderr)
         return 1
-    print(f"{', '.join(WRITERS)} and {PLOT} show {source} now")
+    print(f"{', '.join(PAGES)} and {PLOT} show {source} now")
     return 0
 
 

@@ -10,7 +10,7 @@ from lab.demo.settings import Settings
 from lab.ranks.links import ring_bytes
 
 _BUSY = 1.2  # times the compute_ms of the quietest training
-_LOAD = 1.5  # per core; a build just before the demo leaves a load of 1
+_USED = 0.25  # of the cores
 _TIMES = ("ms_per_step", "compute_ms", "encode_ms", "exchange_ms", "decode_ms")
 _NUMBERS = ("accuracy", *_TIMES, "wire_mb_per_rank")  # of a training, and their medians of a row
 
@@ -53,7 +53,6 @@ def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
         "label": label_of(method, settings),
         "own_optimizer": own_optimizer(method, settings),
         "spec": method.spec,
-        "times_faster_than_plain": None,
         "curve": [],
         "repeats": repeats,
     }
@@ -83,8 +82,9 @@ def copies_sent(world_size: int, pattern: str) -> float:
 
 
 def add_ratios(rows: list[dict]) -> None:
-    """Fills in the ratios of a row to fp32 and to plain DDP, if those rows exist."""
+    """Fills in the ratios of bytes to fp32, of times to plain DDP or, without it, to fp32."""
     times = {row["method"]: row["ms_per_step"] for row in rows}
+    base = next((times[name] for name in (PLAIN, BASE) if times.get(name) is not None), None)
     sent = {row["method"]: row["wire_mb_per_rank"] for row in rows}
     for row in rows:
         own = row["ms_per_step"]
@@ -92,10 +92,14 @@ def add_ratios(rows: list[dict]) -> None:
             continue
         if sent.get(BASE) is not None:
             row["times_smaller"] = sent[BASE] / row["wire_mb_per_rank"]
-        if times.get(BASE) is not None:
-            row["times_faster"] = times[BASE] / own
-        if times.get(PLAIN) is not None:
-            row["detail"]["times_faster_than_plain"] = times[PLAIN] / own
+        if base is not None:
+            row["times_faster"] = base / own
+
+
+def take_times_out(rows: list[dict]) -> None:
+    """Of rows of a busy machine; detail.repeats keeps what was measured."""
+    for row in rows:
+        row.update(dict.fromkeys((*_TIMES, "ms_per_step_range", "times_faster")))
 
 
 def all_equal(reports: list[dict], key: str) -> bool:
@@ -125,13 +129,13 @@ def _curve_of_repeats(curves: list[list[dict]]) -> list[dict]:
     return merged
 
 
-def load_warnings(load_before: float, cores: int) -> list[str]:
-    """A line if the machine had other work when the demo began, which may slow all rows."""
-    if load_before <= _LOAD * cores:
+def load_warnings(used: float, cores: int) -> list[str]:
+    """A line if the machine had other work when the demo began, which slows all rows."""
+    if used <= _USED * cores:
         return []
     return [
-        f"the machine was busy: its load was {load_before:.1f} on {cores} cores before the demo "
-        "began, so all times may be too long; run it on an idle machine"
+        f"the machine was busy: other programs used {used:.1f} of {cores} cores when the demo "
+        "began, so it gives no times; run it on an idle machine"
     ]
 
 
@@ -144,7 +148,7 @@ def busy_warnings(rows: list[dict], settings: Settings) -> list[str]:
     return [
         f"{seed_prefix(settings, repeat)}the machine was busy: computing alone took "
         f"{repeat['compute_ms']:.0f} ms a step in one row and {quietest:.0f} ms in another, so the "
-        "times don't compare; run it on an idle machine"
+        "demo gives no times; run it on an idle machine"
         for _, repeat in sorted(slowest.items())
         if repeat["compute_ms"] > _BUSY * quietest
     ]

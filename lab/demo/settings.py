@@ -31,7 +31,7 @@ class Settings:
             sparse methods, which send rare and large values, from diverging.
         link: as on the command line.
         bytes_per_second: of the link; None is the bare loopback.
-        namespaces: the link is a real one, not shaped in the transport.
+        namespaces: the link is a real one, not shaped in the transport; None: where it can be.
         data: folder of the images.
         timeout: seconds after which a step that hangs is an error.
         optimizer: "sgd" or "adamw".
@@ -49,7 +49,7 @@ class Settings:
     clip: float
     link: str
     bytes_per_second: float | None
-    namespaces: bool
+    namespaces: bool | None
     data: str
     timeout: float
     optimizer: str = "sgd"

@@ -12,10 +12,9 @@ from lab.ranks.links import link_in_words
 _NO_EDGE = 200  # columns of a log
 
 
-def _number(form: str, key: str, detail: bool = False) -> Callable[[dict], str]:
+def _number(form: str, key: str) -> Callable[[dict], str]:
     def text(row: dict) -> str:
-        value = (row["detail"] if detail else row)[key]
-        return "-" if value is None else form.format(value)
+        return "-" if row[key] is None else form.format(row[key])
 
     return text
 
@@ -45,6 +44,7 @@ _PARTS = {
     "de\u00adcode": _number("{:.2f}", "decode_ms"),
 }
 _SPREAD = {"lowest- highest": accuracy_range, "fastest- slowest": ms_range}
+_TIMES = {"ms per step", "fastest- slowest", "times faster", *_PARTS}
 _COLUMNS = {
     "method": lambda row: row["detail"]["label"],
     "accu\u00adracy": lambda row: f"{100 * row['accuracy']:.2f} %",
@@ -56,16 +56,18 @@ _COLUMNS = {
     "times smaller": _number("{:.1f}", "times_smaller"),
     "bits per value": _number("{:.2f}", "bits_per_value"),
     "times faster": _number("{:.2f}", "times_faster"),
-    "than plain": _number("{:.2f}", "times_faster_than_plain", detail=True),
     "bit equal": lambda row: "yes" if row["bit_equal"] else "NO",
 }
 
 
 def columns(rows: list[dict], with_parts: bool = True) -> dict[str, Callable[[dict], str]]:
     """Head (with soft hyphens) -> text of a row that did not fail. The spread is left out where
-    each row has one training, the parts of a step where there is no room for them.
+    each row has one training, the parts of a step where there is no room for them, times where the
+    machine was busy.
     """
     left_out = set() if with_parts else set(_PARTS)
+    if all(row["ms_per_step"] is None for row in rows):
+        left_out |= _TIMES
     if all(len(row["detail"]["repeats"]) == 1 for row in rows):
         left_out |= set(_SPREAD)
     return {head: text for head, text in _COLUMNS.items() if head not in left_out}

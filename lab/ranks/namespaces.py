@@ -173,6 +173,15 @@ def check_rights() -> None:
         raise NamespaceError("making network namespaces needs root; run this with sudo")
 
 
+def can_be_made() -> bool:
+    """Whether this user may make namespaces and slow their links down here."""
+    try:
+        with Namespaces(1, 12.5e6):
+            return True
+    except NamespaceError:
+        return False
+
+
 def run_command(*command: str) -> None:
     """Runs a program of iproute2. Raises NamespaceError with what it says."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)

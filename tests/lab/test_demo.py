@@ -143,7 +143,9 @@ def test_a_tiny_run(image_folder: Path, tmp_path: Path):
         assert row["bit_equal"] is True
         assert row["steps"] == 6
         assert 0 <= row["accuracy"] <= 1
-        assert row["ms_per_step"] > 0
+        busy = bool(results["warnings"])
+        assert row["ms_per_step"] is None if busy else row["ms_per_step"] > 0
+        assert row["detail"]["repeats"][0]["ms_per_step"] > 0
         assert row["detail"]["curve"][-1]["step"] == 6
     fp32 = results["rows"][1]
     assert fp32["times_smaller"] == 1
@@ -151,11 +153,11 @@ def test_a_tiny_run(image_folder: Path, tmp_path: Path):
     assert results["rows"][2]["times_smaller"] > 5
     assert results["versions"]["commit"]
     assert results["machine"]["load_at_the_end"] > 0
-    assert results["machine"]["load_before"] >= 0
+    assert results["machine"]["cores_used_before"] >= 0
     assert results["rows"][2]["detail"]["spec"].startswith("direct(3lc:s=1,")
     assert all("the machine was busy" in warning for warning in results["warnings"])
     page = (out / "report.html").read_text()
-    assert page.count("data:image/svg+xml;base64,") == 3
+    assert page.count("data:image/svg+xml;base64,") == (1 if busy else 3)
     assert "http://" not in page and "https://" not in page
     assert not [path.name for path in out.iterdir() if path.name.startswith(".")]
 
@@ -182,7 +184,6 @@ def test_repeats_are_what_their_seeds_alone_would_give(image_folder: Path, tmp_p
             assert second[key] == only[key]
         curves = [[point["accuracy"] for point in it["curve"]] for it in (first, second, only)]
         assert curves[0] != curves[1] == curves[2]
-        assert row["ms_per_step_range"] == sorted([first["ms_per_step"], second["ms_per_step"]])
 
 
 def run_with_a_broken_row(arguments: list[str]) -> int:

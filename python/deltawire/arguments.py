@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import re
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from deltawire import _core
 from deltawire.errors import make_error
@@ -14,6 +14,12 @@ _MOST = (1 << 63) - 1  # what the core's counts hold
 _MOST_THREADS = (1 << 31) - 1  # and its number of threads, of which it takes fewer
 _MOST_RANKS = 65_535  # messages have ranks in 16 bits
 
+# For type checkers; the core says what is wrong with other values.
+Encryption = Literal["auto", "required", "off"]
+Nonfinite = Literal["error", "pass"]
+Revert = Literal["exact", "fold"]
+Tier = Literal["lossless", "near-lossless", "lossy"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Coding:
@@ -22,8 +28,8 @@ class Coding:
 
     min_elements: int = 256
     threads: int | None = None
-    revert: str = "exact"
-    nonfinite: str = "error"
+    revert: Revert = "exact"
+    nonfinite: Nonfinite = "error"
 
     def options(self, device: object = None) -> _core.ReducerOptions:
         """As the core takes them; `device`: the `DeviceParts` that code there, or None for the CPU.
@@ -52,7 +58,7 @@ class Connection:
     interface: str | None = None
     port: int | str | None = None
     token: str | bytes | None = None
-    encryption: str | None = None
+    encryption: Encryption | None = None
     link: _core.LinkShape | None = None
     connect_timeout: float = 60.0
 
@@ -72,7 +78,7 @@ class ConnectionKeywords(TypedDict, total=False):
     interface: str | None
     port: int | str | None
     token: str | bytes | None
-    encryption: str | None
+    encryption: Encryption | None
     link: _core.LinkShape | None
     connect_timeout: float
 

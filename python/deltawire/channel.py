@@ -53,7 +53,7 @@ class Channel:
         rank: int = 0,
         world_size: int = 1,
         min_elements: int = 256,
-        revert: str = "exact",
+        revert: arguments.Revert = "exact",
         error_feedback: bool = True,
         seed: int = 0,
     ) -> None:

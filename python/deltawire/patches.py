@@ -15,6 +15,7 @@ at all. docs/reference/patch-files.md describes the files.
 import os
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def _bytes_of(name: str, array) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def make(old, new) -> bytes:
+def make(old: Any, new: Any) -> bytes:
     """The patch that makes `new` of `old`.
 
     Raises:
@@ -106,7 +107,7 @@ def make(old, new) -> bytes:
     return _core.make_patch(_bytes_of("old", old), _bytes_of("new", new), kind)
 
 
-def apply(patch: bytes, old, out=None) -> None:
+def apply(patch: bytes, old: Any, out: Any = None) -> None:
     """Writes the new weights to `out`, or over the old ones if that is None.
 
     In place, the whole patch is checked before the first write: after an error the weights are as
@@ -129,7 +130,7 @@ def apply(patch: bytes, old, out=None) -> None:
     _core.apply_patch(_patch(patch), _bytes_of("old", old), kind, written)
 
 
-def verify(patch: bytes, old) -> None:
+def verify(patch: bytes, old: Any) -> None:
     """All checks of `apply`, the new weights' digest included. Raises what it would raise."""
     _core.verify_patch(_patch(patch), _bytes_of("old", old), _type_of("old", old))
 
@@ -143,7 +144,7 @@ def inspect(patch: bytes) -> PatchInfo:
     return _core.inspect_patch(_patch(patch))
 
 
-def digest(weights) -> int:
+def digest(weights: Any) -> int:
     """The 64 bits by which a patch recognizes its weights (`PatchInfo.old_digest`)."""
     return _core.weights_digest(_bytes_of("weights", weights), _type_of("weights", weights))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from deltawire import _core, foreign_json
 from deltawire.errors import DeltawireError, InvalidArgumentError, make_error
 
-Policy = str | os.PathLike | Mapping | Sequence
+Policy = str | os.PathLike[str] | Mapping[str, object] | Sequence[object]
 
 _CONDITIONS = ("elements", "dims", "step")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+)(?=\s|$)", re.ASCII)

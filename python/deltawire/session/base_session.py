@@ -4,7 +4,7 @@ from typing import Any
 
 from deltawire import _core, arguments
 from deltawire.errors import DeltawireError, check_state_given, make_error
-from deltawire.session.history import History, metrics_of
+from deltawire.session.history import History, Metrics, metrics_of
 
 STATE_VERSION = 1
 _SAME_PLACE = "load the state of the same job and rank, or start without"
@@ -94,7 +94,7 @@ class BaseSession:
         """
         return list(self._history.records)
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Metrics:
         """The last step's record (see `step_records`); the sums of the same keys over all steps as
         `total_...` (`total_ratio`: the ratio of the sums); `steps` (of `LocalSteps`: rounds), and
         `nonfinite_steps` among them; `traffic_bytes_sent` and `traffic_bytes_received` on the links

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from typing import Any
+from typing import Any, TypedDict
 
 from deltawire.errors import DeltawireError, changed
 
@@ -23,6 +23,51 @@ _SUMMED = (
     "bytes_sent",
     "raw_bytes",
 )
+
+
+class _OfMembers(TypedDict, total=False):
+    """What only an elastic session adds."""
+
+    epoch: int
+    world_size: int
+    recoveries: int
+    recovery_seconds: float
+    residual_lost: float
+
+
+class Metrics(_OfMembers):
+    """What `BaseSession.metrics` returns, for type checkers."""
+
+    steps: int
+    nonfinite_steps: int
+    buckets: int
+    elements: int
+    encode_ms: float
+    exchange_ms: float
+    decode_ms: float
+    bytes_sent: int
+    raw_bytes: int
+    ratio: float | None
+    digest: int | None
+    finite: bool
+    total_buckets: int
+    total_elements: int
+    total_encode_ms: float
+    total_exchange_ms: float
+    total_decode_ms: float
+    total_bytes_sent: int
+    total_raw_bytes: int
+    total_ratio: float | None
+    measured_step: int | None
+    residual_to_gradient: float | None
+    waiting_steps: float | None
+    sent_share: float | None
+    traffic_bytes_sent: int
+    traffic_bytes_received: int
+    residual_bytes: int
+    staging_bytes: int
+    message_bytes: int
+    peak_memory_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +202,7 @@ def _ratio(sums: dict) -> float | None:
     return sums["raw_bytes"] / sums["bytes_sent"] if sums["bytes_sent"] else None
 
 
-def metrics_of(history: History, session) -> dict[str, Any]:
+def metrics_of(history: History, session) -> Metrics:
     """The metrics of steps, links and memory: see `BaseSession.metrics`."""
     sent, received = session.traffic()
     memory = session.memory()

@@ -10,7 +10,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.session import elastic as members
 from deltawire.session.base_session import BaseSession
-from deltawire.session.history import History
+from deltawire.session.history import History, Metrics
 from deltawire.session.leaving import (
     ClosesAtEnd,
     exception_under_way,
@@ -50,16 +50,16 @@ class Session(ClosesAtEnd, BaseSession):
         world_size: int | None = None,
         address: str | None = None,
         token: str | bytes | None = None,
-        encryption: str | None = None,
+        encryption: arguments.Encryption | None = None,
         interface: str | None = None,
         port: int | str | None = None,
         timeout: float = TIMEOUT,
         connect_timeout: float = 60.0,
         arrival_timeout: float = 60.0,
         min_elements: int = 256,
-        revert: str = "exact",
+        revert: arguments.Revert = "exact",
         threads: int | None = None,
-        nonfinite: str = "error",
+        nonfinite: arguments.Nonfinite = "error",
         link: _core.LinkShape | None = None,
         elastic: bool = False,
         at_least: int | None = None,
@@ -332,7 +332,7 @@ class Session(ClosesAtEnd, BaseSession):
         returned, by name. None for others."""
         return self._joined
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Metrics:
         """`BaseSession.metrics`; of an elastic session also "epoch", "world_size", and
         "recoveries" and "recovery_seconds", the number of changes of members and their time, and
         "residual_lost" in all of them (see `events`). Traffic is then that of the epoch."""

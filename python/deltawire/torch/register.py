@@ -1,6 +1,6 @@
 """register(): one call for all kinds of models."""
 
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -36,16 +36,16 @@ def register(
     interface: str | None = None,
     port: int | str | None = None,
     token: str | bytes | None = None,
-    encryption: str | None = None,
+    encryption: arguments.Encryption | None = None,
     link: _core.LinkShape | None = None,
-    revert: str = "exact",
+    revert: arguments.Revert = "exact",
     threads: int | None = None,
     scaler: Scaler | None = None,
-    nonfinite: str | None = None,
-    tier: str | None = None,
+    nonfinite: arguments.Nonfinite | None = None,
+    tier: arguments.Tier | None = None,
     summary_every: int | None = None,
     twins: Twins = False,
-    momentum: str = momentum_choice.AS_RATE,
+    momentum: Literal["rate", "optimizer"] = momentum_choice.AS_RATE,
     compare_every: int | None = EVERY,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.

@@ -136,7 +136,7 @@ class Trace:
         return TracedGradient(tensor, keys=keys, **arrays)
 
 
-def read_trace(folder: str | os.PathLike) -> Trace:
+def read_trace(folder: str | os.PathLike[str]) -> Trace:
     """Opens a trace (docs/reference/traces.md); checks trace.json now, arrays as they are read::
 
         for step in deltawire.read_trace("trace/"):

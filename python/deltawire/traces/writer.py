@@ -44,7 +44,7 @@ class TraceWriter:
 
     def __init__(
         self,
-        folder: str | os.PathLike,
+        folder: str | os.PathLike[str],
         tensors: Iterable[TracedTensor],
         words: dict[str, str],
         spec: str | None = None,

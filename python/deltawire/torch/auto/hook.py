@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import DeltawireError, check_state_given
 from deltawire.session.base_session import STATE_VERSION
-from deltawire.session.history import History
+from deltawire.session.history import History, Metrics
 from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.chooser import Chooser
 from deltawire.torch.auto.connector import Connector
@@ -29,6 +29,17 @@ from deltawire.torch.metrics.explanation import Explanation, TensorRow
 from deltawire.torch.participant import DetachedSession, Participant
 
 _COLUMNS = ("codec", "loses", "bits", "ms a step", "x plain", "pays below")
+
+
+class AutoMetrics(Metrics):
+    """What `AutoHook.metrics` returns, for type checkers."""
+
+    choice: str
+    phase: str
+    native_ms: float | None
+    predicted_ms: float | None
+    measured_ms: float | None
+    plans: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +242,7 @@ class AutoHook(Participant):
         decision = self._chooser.decision if self._hook is not None else None
         return (decision.spec if decision is not None else None) or NATIVE
 
-    def metrics(self) -> dict:
+    def metrics(self) -> AutoMetrics:
         """As `Hook.metrics`, of the compressed steps, plus
 
         - choice: `spec`; phase: measuring, trying (compressed and native steps alternate),

@@ -18,7 +18,7 @@ from deltawire.torch.local.given import packed, unpacked
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.overlap import Overlap
-from deltawire.torch.local.trainer import CODECS_OF_ROUNDS, LocalTrainer, Steps
+from deltawire.torch.local.trainer import CODECS_OF_ROUNDS, LocalMetrics, LocalTrainer, Steps
 from deltawire.torch.local.weights import Weights
 
 _ONE_BUCKET = 1 << 62  # bytes: as few as a fragment has devices; a step exchanges all at once
@@ -157,7 +157,7 @@ class ElasticLocalSteps(LocalTrainer):
         super().exchange(always)
         self._follow_session()
 
-    def metrics(self) -> dict:
+    def metrics(self) -> LocalMetrics:
         """As `LocalSteps.metrics`, and of the members "epoch", "world_size", "recoveries",
         "recovery_seconds" and "residual_lost" (see `Session`). Traffic is that of the epoch."""
         return {**super().metrics(), **self._session.changes()}

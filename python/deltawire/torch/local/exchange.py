@@ -83,7 +83,7 @@ class Waits:
         self._totals = (self._totals[0] + took, self._totals[1] + waited)
         self._last = (took, waited)
 
-    def metrics(self) -> dict:
+    def metrics(self) -> dict[str, float | None]:
         """The times of the last exchange, and of all; see LocalSteps.metrics."""
         (took, waited), (total_took, total_waited) = self._last, self._totals
         return {

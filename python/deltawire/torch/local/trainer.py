@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
+from deltawire.session.history import Metrics
 from deltawire.session.leaving import exception_under_way
 from deltawire.torch.core import arguments
 from deltawire.torch.core.abort import AbortsOnError
@@ -28,6 +29,16 @@ Steps = int | Callable[[int], int]
 CODECS_OF_ROUNDS = (
     '"3lc", or "sbc:p=1%" for the fewest bytes; then double steps= while the accuracy holds'
 )
+
+
+class LocalMetrics(Metrics):
+    """What `LocalSteps.metrics` returns, for type checkers."""
+
+    under_way_ms: float
+    waited_ms: float
+    total_under_way_ms: float
+    total_waited_ms: float
+    hidden: float | None
 
 
 class LocalTrainer(AbortsOnError, Participant):
@@ -54,7 +65,8 @@ class LocalTrainer(AbortsOnError, Participant):
         """Before the session: a joiner's state is asked for as soon as that is there."""
         self.steps, self._optimizer = steps, optimizer
         self._weights, self._exchange = weights, exchange
-        self.round = self.local_steps = 0
+        self.round: int = 0
+        self.local_steps: int = 0
 
     def _connect(
         self, session, place: tuple[int, int], group: dist.ProcessGroup | None = None
@@ -213,7 +225,7 @@ class LocalTrainer(AbortsOnError, Participant):
         number = self._exchange.progress.exchanges
         return self._explain(self._weights.tensors(), number, self._exchange.choice.coded_on)
 
-    def metrics(self) -> dict:
+    def metrics(self) -> LocalMetrics:
         """As for every hook; with fragments= a step is the exchange of one fragment. In addition,
         of applied exchanges: under_way_ms (duration of the last one), waited_ms (how much of it the
         training loop waited), their sums total_under_way_ms and total_waited_ms, and hidden (the

@@ -25,7 +25,7 @@ _WIDENED = (torch.float32, torch.bfloat16, torch.float16)
 
 def trace(
     model: torch.nn.Module,
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     *,
     optimizer: torch.optim.Optimizer | None = None,
     steps: Iterable[int] | None = None,

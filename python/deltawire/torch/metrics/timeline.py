@@ -13,7 +13,7 @@ from deltawire.session.base_session import BaseSession
 from deltawire.session.history import BucketRecord
 
 
-def timeline(hook: BaseSession, path: str | os.PathLike) -> Path:
+def timeline(hook: BaseSession, path: str | os.PathLike[str]) -> Path:
     """Writes a timeline of the last step: when each bucket was ready, encoded, exchanged and
     decoded on every rank. The trace-event format opens in https://ui.perfetto.dev and
     chrome://tracing.

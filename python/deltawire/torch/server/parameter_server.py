@@ -8,7 +8,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -149,14 +149,14 @@ class ParameterServer(ServedRank):
         servers: int = 1,
         backup: int = 0,
         staleness: int = 0,
-        on_worker_loss: str = "end",
+        on_worker_loss: Literal["end", "drop"] = "end",
         min_workers: int = 1,
         push: Policy | None = None,
         pull: Policy | None = None,
         min_elements: int = 256,
         seed: int = 0,
-        overlap: str = "push",
-        snapshot: str | os.PathLike | None = None,
+        overlap: Literal["push", "both", "none"] = "push",
+        snapshot: str | os.PathLike[str] | None = None,
         every: int = 100,
         timeout: float = 300.0,
         group: dist.ProcessGroup | None = None,
@@ -202,7 +202,7 @@ class ParameterServer(ServedRank):
             self._take_part(overlap)
 
     def _snapshots_in(
-        self, folder: str | os.PathLike | None, every: int, lasting: dict[str, object]
+        self, folder: str | os.PathLike[str] | None, every: int, lasting: dict[str, object]
     ) -> Snapshots | None:
         if folder is None:
             return None

@@ -25,7 +25,7 @@ class Secrets:
         InvalidArgumentError: there is no token, or one of them is invalid.
     """
 
-    def __init__(self, token: str | bytes | None, encryption: str | None) -> None:
+    def __init__(self, token: str | bytes | None, encryption: arguments.Encryption | None) -> None:
         secret = arguments.secret(token)
         if secret is None:
             raise make_error(

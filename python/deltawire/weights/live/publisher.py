@@ -62,13 +62,13 @@ class Publisher(leaving.ClosesAtEnd):
         address: str,
         *,
         token: str | bytes | None = None,
-        folder: str | os.PathLike | None = None,
+        folder: str | os.PathLike[str] | None = None,
         merged: tuple[int, ...] = (8,),
         snapshot_every: int = 32,
         keep: int = 16,
         fanout: int = 4,
         max_readers: int = 256,
-        encryption: str | None = None,
+        encryption: arguments.Encryption | None = None,
     ) -> None:
         arguments.check_positive("fanout", fanout)
         arguments.check_positive("max_readers", max_readers)

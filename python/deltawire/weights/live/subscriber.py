@@ -60,8 +60,8 @@ class Subscriber(leaving.ClosesAtEnd):
         token: str | bytes | None = None,
         serve: str | None = None,
         max_readers: int = 64,
-        cache: str | os.PathLike | None = None,
-        encryption: str | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        encryption: arguments.Encryption | None = None,
     ) -> None:
         arguments.check_positive("max_readers", max_readers)
         secrets = Secrets(token, encryption)
@@ -227,6 +227,6 @@ class Subscriber(leaving.ClosesAtEnd):
             return "" if self.model is None else Model(self.model).digest()
 
 
-def _folder_for(cache: str | os.PathLike, address: str) -> Path:
+def _folder_for(cache: str | os.PathLike[str], address: str) -> Path:
     """A publisher's own folder in the cache: another one's files aren't known there."""
     return Path(cache) / hashlib.sha256(address.encode()).hexdigest()[:16]

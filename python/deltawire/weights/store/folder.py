@@ -22,7 +22,7 @@ class Folder:
         place: the folder, for messages.
     """
 
-    def __init__(self, folder: str | os.PathLike) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
         self.place = str(folder)
 

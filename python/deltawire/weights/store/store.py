@@ -45,13 +45,13 @@ class Store(ClosesAtEnd):
 
     def __init__(
         self,
-        url: str | os.PathLike,
+        url: str | os.PathLike[str],
         *,
         merged: tuple[int, ...] = (8, 64),
         snapshot_every: int = 64,
         keep: int | None = KEEP,
         grace: int = 16,
-        cache: str | os.PathLike | None = None,
+        cache: str | os.PathLike[str] | None = None,
         take_over: bool = False,
         storage_options: dict[str, Any] | None = None,
     ) -> None:
@@ -177,7 +177,7 @@ class Store(ClosesAtEnd):
         return self._writer
 
 
-def _storage_of(url: str | os.PathLike, cache: str | os.PathLike | None, options: dict):
+def _storage_of(url: str | os.PathLike[str], cache: str | os.PathLike[str] | None, options: dict):
     """A folder, or a filesystem of fsspec."""
     text = os.fspath(url)
     if not text:

@@ -15,6 +15,8 @@ _TRIALS: dict[str, tuple[str, str, int, dict]] = {
     "two classes, SBC, 10 %, every 10": ("federated trial", "sbc:p=10%", 10, _TWO),
     "WordLSTM, all, every 10": ("wordlstm trial", "fp32", 10, {}),
     "WordLSTM, 10 % in each step": ("wordlstm trial", "topk:k=10%", 1, {}),
+    "WordLSTM, 1 %, every 10": ("wordlstm trial", "topk:k=1%", 10, {}),
+    "WordLSTM, 10 %, every 10": ("wordlstm trial", "topk:k=10%", 10, {}),
     "WordLSTM, SBC, 10 % in each step": ("wordlstm trial", "sbc:p=10%", 1, {}),
     "WordLSTM, SBC, 10 %, every 10": ("wordlstm trial", "sbc:p=10%", 10, {}),
     "ResNet, baseline": ("resnet trial", "fp32", 1, {}),
@@ -22,7 +24,6 @@ _TRIALS: dict[str, tuple[str, str, int, dict]] = {
     "ResNet, all, every 5": ("resnet trial", "fp32", 5, {}),
     "ResNet, 2 % in each step": ("resnet trial", "topk:k=2%", 1, {}),
     "ResNet, 20 % in each step": ("resnet trial", "topk:k=20%", 1, {}),
-    "ResNet, SBC, 20 %, every 5": ("resnet trial", "sbc:p=20%", 5, {}),
 }
 # Small tensors coded like all others: kind, spec, iterations from exchange to exchange, the paper's
 # number.
@@ -83,7 +84,9 @@ def table() -> Table:
             "are coded. To the baseline is a difference in points, or times its perplexity. The "
             "mean's statistics are those of batch normalization, taken anew with the mean weights; "
             "a client's own are of its weights before the mean. Times smaller is counted after few "
-            "iterations, on which it hardly depends."
+            "iterations, on which it hardly depends. Gradient dropping's loss with ResNet stays "
+            "open: 2 % in each of 300 steps send every value as often as 0.1 % in 5,000, and lose "
+            "little."
         ),
         ours=True,
     )
@@ -93,14 +96,32 @@ def reasons_of_table2() -> tuple[Reason, ...]:
     """Why numbers of table II are missed."""
     return (
         _reason(
+            ("ResNet32, CIFAR-10: points from the baseline",),
+            ("federated averaging",),
+            "The paper's clients meet 60 times, ours 5 times. In 300 iterations 5 meetings lose 11 "
+            "points, and 60 meetings 2. With statistics of batch normalization that are those of "
+            "the mean weights the model is no better.",
+            "ResNet, baseline",
+            "ResNet, all, every 60",
+            "ResNet, all, every 5",
+        ),
+        _reason(
             ("WordLSTM, PTB: times the baseline's",),
             ("gradient dropping", "federated averaging"),
             "A hundred iterations are a beginning: federated averaging has exchanged once, and "
             "gradient dropping sent a tenth of the values at most. With ten exchanges, or with "
-            "10 % in each step, next to nothing is lost. SBC with 10 % loses nearly as much as "
-            "before, so that the share is not what it lacks.",
+            "10 % in each step, next to nothing is lost.",
             "WordLSTM, all, every 10",
             "WordLSTM, 10 % in each step",
+        ),
+        _reason(
+            ("WordLSTM, PTB: times the baseline's",),
+            ("SBC (1)", "SBC (2)"),
+            "SBC with 10 % loses nearly as much as before: after so few exchanges it lacks the "
+            "values themselves, of which it sends a mean for each tensor. The same share as often "
+            "as SBC (2), but with its values, loses a fraction.",
+            "WordLSTM, 1 %, every 10",
+            "WordLSTM, 10 %, every 10",
             "WordLSTM, SBC, 10 % in each step",
             "WordLSTM, SBC, 10 %, every 10",
         ),

@@ -198,13 +198,6 @@ def _words(scale: Settings) -> str:
     )
 
 
-def _trial_words(scale: Settings) -> str:
-    return (
-        f"{scale['workload']}, {scale['iterations']} iterations of each client in batches of "
-        f"{scale['batch']}"
-    )
-
-
 _ADAM = {"optimizer": "adam", "lr": 0.001, "fall": 1, "at": (), "momentum": 0}
 _LENET = {"workload": "lenet5/mnist", **_ADAM, "batch": 32}
 _BASES: dict[str, dict] = {
@@ -242,7 +235,16 @@ _TRIALS: dict[str, tuple[str, dict]] = {
 _MEASURE = measured_by("lab.papers.sbc.federated")
 KINDS = {
     **{kind: Kind(_MEASURE, _words) for kind in _BASES},
-    **{kind: Kind(_MEASURE, _trial_words) for kind in _TRIALS},
+    **{
+        kind: Kind(
+            _MEASURE,
+            lambda scale: (
+                f"{scale['workload']}, {scale['iterations']} iterations, batches of "
+                f"{scale['batch']}"
+            ),
+        )
+        for kind in _TRIALS
+    },
 }
 
 

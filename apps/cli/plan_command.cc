@@ -194,6 +194,9 @@ Outcome<void> plan(PlanCommandOptions options) {
 std::string plan_footer() {
   return "Chooses before training: which codec, how much faster, or not to compress. Measures codecs on\n"
          "your gradients, on this machine, and simulates the exchange on the given link. Nothing is sent.\n"
+         "\n" +
+         rule_of_thumb() +
+         "\n"
          "\n"
          "INPUT is a trace folder (docs/reference/traces.md), a .npy file of float32, a .dw file, - for a "
          ".npy "
@@ -218,7 +221,7 @@ std::string plan_footer() {
          "x plain      the step of plain divided by this one; plain is the native ring all-reduce of\n"
          "             float32\n"
          "pays below   the bandwidth above which the codec saves less than --least-gain; never: it saves\n"
-         "             less on slow links too; only fast links: it saves latency, not bytes; always: on\n"
+         "             less on slow links too; above a rate: it saves latency, not bytes; always: on\n"
          "             no link\n"
          "*            the choice: the shortest step that --tier allows; among steps within 5 % the least\n"
          "             lossy, then the one with the fewest bytes. Plain if it saves less than --least-gain\n"

@@ -25,6 +25,7 @@ extensions = [
 root_doc = "docs/index"
 include_patterns = [
     "README.md",
+    "ARTIFACT.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",

@@ -135,9 +135,10 @@ DELTAWIRE_API Result<Prediction> predict_plain(const Workload& workload, const S
 // link are scaled by the same factor; the rest of the site stays the same.
 struct BreakEven {
   enum class Kind : std::uint8_t {
-    kNever,   // it doesn't pay even on the slowest link, where only bytes matter
+    kNever,   // it pays neither here nor on the slowest link, where only bytes matter
     kAt,      // it pays below `up_bytes_per_second`
     kAlways,  // it pays on every link
+    kAbove,   // it pays here, and above `up_bytes_per_second`: it saves latency, and sends more bytes
   };
   Kind kind = Kind::kNever;
   double up_bytes_per_second = 0;
@@ -151,6 +152,12 @@ inline constexpr double kFastestLink = 1e12;
 // latency.) `least_gain`: 0 <= least_gain < 1; 0: being faster is enough. Errors: those of predict.
 DELTAWIRE_API Result<BreakEven> break_even(const Workload& workload, const Site& site,
                                            const CodecFigures& figures, double least_gain = 0);
+
+// When compression pays, in one sentence: what every text says, from the rates below, at which it does for
+// common networks, and hardly does for any. make_plan knows it of one.
+inline constexpr double kPaysUpTo = 125e6;  // bytes per second of a rank's link
+inline constexpr double kRarelyPaysFrom = 1.25e9;
+DELTAWIRE_API std::string rule_of_thumb();
 
 struct PlanOptions {
   Tier tier = Tier::kNearLossless;  // which codecs may be chosen

@@ -158,7 +158,8 @@ void bind_outputs(nb::module_& module) {
       .def_prop_ro(
           "gains_below",
           [](const PlanRow& self) -> std::optional<double> {
-            if (self.break_even.kind == BreakEven::Kind::kNever) return std::nullopt;
+            const BreakEven::Kind kind = self.break_even.kind;
+            if (kind == BreakEven::Kind::kNever || kind == BreakEven::Kind::kAbove) return std::nullopt;
             return self.break_even.up_bytes_per_second;
           },
           "Bytes a second up to which it saves least_gain of plain's step; the fastest link looked at, 1e12, "

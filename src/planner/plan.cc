@@ -91,6 +91,8 @@ std::string break_even_text(const BreakEven& point) {
   switch (point.kind) {
     case BreakEven::Kind::kNever: return "it does not pay on slow links either";
     case BreakEven::Kind::kAlways: return "it pays on every link";
+    case BreakEven::Kind::kAbove:
+      return "it saves latency, not bytes, and pays above " + rate_text(point.up_bytes_per_second);
     case BreakEven::Kind::kAt: break;
   }
   return "it pays below " + rate_text(point.up_bytes_per_second);
@@ -143,11 +145,8 @@ std::string reason_of(const Plan& plan, const std::optional<std::size_t>& best, 
   const std::string step = ms_text(row.prediction.step_seconds);
   const std::string spec = printable_line(row.figures.spec);
   if (plan.chosen) {
-    const bool only_on_fast_links = row.break_even.kind == BreakEven::Kind::kNever;
     return spec + ": " + step + " a step instead of " + plain + ", " + times_text(row.times_faster) +
-           " times as fast; " +
-           (only_on_fast_links ? "it saves latency: on slow links, where bytes count, it does not pay"
-                               : break_even_text(row.break_even));
+           " times as fast; " + break_even_text(row.break_even);
   }
   const double gain = 1 - row.prediction.step_seconds / plan.plain.step_seconds;
   if (gain > 0) {
@@ -165,6 +164,11 @@ tl::unexpected<Error> bad_gain(double least_gain) {
 
 }  // namespace
 
+std::string rule_of_thumb() {
+  return "Compression pays on links of up to " + rate_text(kPaysUpTo) + " a rank, rarely from " +
+         rate_text(kRarelyPaysFrom) + " on; between, ask deltawire plan.";
+}
+
 Result<BreakEven> break_even(const Workload& workload, const Site& site, const CodecFigures& figures,
                              double least_gain) {
   if (!(least_gain >= 0 && least_gain < 1)) return bad_gain(least_gain);
@@ -176,11 +180,29 @@ Result<BreakEven> break_even(const Workload& workload, const Site& site, const C
     if (!plain) return forward_error(plain);
     return coded->step_seconds - (1 - least_gain) * plain->step_seconds;
   };
-  if (const auto legal = predict(workload, site, figures); !legal) return forward_error(legal);
+  // Between a rate at which it pays and one at which it doesn't: the latter, as near as can be.
+  const auto crossing = [&](double pays, double loses) -> Result<double> {
+    for (int step = 0; step < kBisections; ++step) {
+      const double middle = std::sqrt(pays * loses);
+      const auto there = difference(middle);
+      if (!there) return forward_error(there);
+      (*there < 0 ? pays : loses) = middle;
+    }
+    return loses;
+  };
+  const auto found = [&](BreakEven::Kind kind, double pays, double loses) -> Result<BreakEven> {
+    const auto rate = crossing(pays, loses);
+    if (!rate) return forward_error(rate);
+    return BreakEven{kind, *rate};
+  };
+  const double rate = site.link.up_bytes_per_second;
+  const auto here = difference(rate);
+  if (!here) return forward_error(here);
   double low = kSlowestLink;
   const auto at_slowest = difference(low);
   if (!at_slowest) return forward_error(at_slowest);
-  if (*at_slowest >= 0) return BreakEven{};
+  if (*at_slowest >= 0 && *here >= 0) return BreakEven{};
+  if (*at_slowest >= 0) return found(BreakEven::Kind::kAbove, rate, low);
   const double ratio = std::pow(kFastestLink / kSlowestLink, 1.0 / kScanSteps);
   for (int i = 1; i <= kScanSteps; ++i) {
     double high = i == kScanSteps ? kFastestLink : kSlowestLink * std::pow(ratio, i);
@@ -190,13 +212,7 @@ Result<BreakEven> break_even(const Workload& workload, const Site& site, const C
       low = high;
       continue;
     }
-    for (int step = 0; step < kBisections; ++step) {
-      const double middle = std::sqrt(low * high);
-      const auto there = difference(middle);
-      if (!there) return forward_error(there);
-      (*there < 0 ? low : high) = middle;
-    }
-    return BreakEven{BreakEven::Kind::kAt, high};
+    return found(BreakEven::Kind::kAt, low, high);
   }
   return BreakEven{BreakEven::Kind::kAlways, kFastestLink};
 }

@@ -123,13 +123,21 @@ PROPERTY(BreakEvens, AreWhereTheSignChanges) {
   const auto point = break_even(workload, site, codec, least_gain);
   HOLDS(point);
   const double down_by_up = site.link.down_bytes_per_second / site.link.up_bytes_per_second;
+  const double rate = site.link.up_bytes_per_second;
   const auto gains_at = [&](double up) {
     site.link.up_bytes_per_second = up;
     site.link.down_bytes_per_second = up * down_by_up;
     return made(predict(workload, site, codec)).step_seconds <
            (1 - least_gain) * made(predict_plain(workload, site)).step_seconds;
   };
-  HOLDS(gains_at(kSlowestLink) == (point->kind != BreakEven::Kind::kNever));
+  const bool gains_here = gains_at(rate);
+  const bool above = point->kind == BreakEven::Kind::kAbove;
+  HOLDS(gains_at(kSlowestLink) == (point->kind != BreakEven::Kind::kNever && !above));
+  HOLDS(above || point->kind != BreakEven::Kind::kNever || !gains_here);
+  if (above) {
+    HOLDS(gains_here && gains_at(point->up_bytes_per_second * (1 + 1e-9)));
+    HOLDS(!gains_at(point->up_bytes_per_second));
+  }
   if (point->kind == BreakEven::Kind::kAlways) HOLDS(gains_at(kFastestLink));
   if (point->kind == BreakEven::Kind::kAt) {
     HOLDS(gains_at(point->up_bytes_per_second * (1 - 1e-9)));

@@ -35,7 +35,7 @@ def users_pages() -> list[Path]:
 
 def all_pages() -> list[Path]:
     """The users' pages, and the rest of the site."""
-    more = [*map(ROOT.joinpath, ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
+    more = [*map(ROOT.joinpath, ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "ARTIFACT.md"))]
     more.append(ROOT / "tests/traces/README.md")
     return [*users_pages(), *more, *sorted((ROOT / "src/codecs").rglob("spec.md"))]
 

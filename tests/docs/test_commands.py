@@ -15,7 +15,8 @@ import pages
 
 COMMANDS = [found for page in pages.all_pages() for found in pages.commands_of(page)]
 PROGRAM = pages.ROOT / "build" / "release" / "deltawire"
-BEFORE = r"^(?:[A-Z_]+=\S+ )*(?:nice -n \d+ )?"
+RULES = ("start/choose-a-codec", "results/speed", "guides/planner")
+BEFORE = r"^(?:sudo )?(?:[A-Z_]+=\S+ )*(?:nice -n \d+ )?"
 
 
 def words_of(text: str) -> list[str]:
@@ -79,6 +80,18 @@ def test_the_program_has_the_commands_and_options_that_pages_give():
             assert re.search(rf"{option}(?![a-z-])", texts), f"{place}: no {option}: '{match[0]}'"
 
 
+def test_pages_say_when_it_pays_in_the_planners_words():
+    told = subprocess.run([PROGRAM, "plan", "--help"], capture_output=True, text=True, check=True)
+    rule = re.search(r"^Compression pays .*$", told.stdout, re.MULTILINE)[0]
+    homes = ("README.md", *(f"docs/{name}.md" for name in RULES))
+    texts = {page: (pages.ROOT / page).read_text() for page in homes}
+    for page, text in texts.items():
+        assert rule in " ".join(re.sub(r"[`*]", "", text).split()), page
+    others = r"(?:below|above|from) about \d+ .bit/s"
+    for page in pages.users_pages():
+        assert not re.search(others, page.read_text()), f"{page} has another threshold"
+
+
 def test_compiled_programs_have_the_options_that_pages_give():
     program = re.compile(BEFORE + r"(?:build/\w+/)?(bench|src/simulation|)/?(\w+)((?: .*)?)")
     sources = {path.stem: [path] for path in (pages.ROOT / "bench").glob("*.cc")}
@@ -104,9 +117,21 @@ def test_make_and_cmake_have_what_pages_name():
     cmake = [*map(pages.ROOT.joinpath, ("CMakeLists.txt", "apps/CMakeLists.txt"))]
     declared = "".join(map(Path.read_text, [*cmake, *(pages.ROOT / "cmake").glob("*.cmake")]))
     for place, line in COMMANDS:
-        if match := re.match(r"make ([a-z-]+)", line):
+        if match := re.match(BEFORE + r"make ([a-z-]+)", line):
             assert f"\n{match[1]}:" in makefile, f"{place}: no {match[0]}"
         for preset in re.findall(r"--preset ([\w-]+)", line):
             assert f'"name": "{preset}"' in presets, f"{place}: no preset {preset}"
         for option in re.findall(r"-D(DELTAWIRE_\w+)=", line):
             assert re.search(rf"\b{option}\b", declared), f"{place}: no option {option}"
+
+
+def test_what_an_evaluator_is_told_to_type_exists():
+    typed = [line for place, line in COMMANDS if place.startswith("ARTIFACT.md:")]
+    assert len(typed) > 20
+    named = {
+        word for line in typed for word in re.findall(r"\b(?:tests|docs|bench)/[\w/.-]+", line)
+    }
+    assert len(named) > 5
+    for each in named:
+        assert (pages.ROOT / each).exists(), f"ARTIFACT.md: there is no {each}"
+    assert len((pages.ROOT / "ARTIFACT.md").read_text().splitlines()) <= 200

@@ -31,8 +31,9 @@ std::string plain_number(double number) {
 std::string break_even_name(const PlanRow& row) {
   const BreakEven& point = row.break_even;
   switch (point.kind) {
-    case BreakEven::Kind::kNever: return row.times_faster > 1 ? "only fast links" : "never";
+    case BreakEven::Kind::kNever: return "never";
     case BreakEven::Kind::kAlways: return "always";
+    case BreakEven::Kind::kAbove: return "above " + rate_name(point.up_bytes_per_second);
     case BreakEven::Kind::kAt: break;
   }
   return rate_name(point.up_bytes_per_second);
@@ -145,7 +146,7 @@ std::string many_plans(const PlanReport& report) {
 
 PlanJson break_even_json(const BreakEven& point) {
   if (point.kind == BreakEven::Kind::kAt) return 8 * point.up_bytes_per_second;
-  return point.kind == BreakEven::Kind::kNever ? "never" : "always";
+  return point.kind == BreakEven::Kind::kAlways ? "always" : "never";
 }
 
 PlanJson prediction_json(const Prediction& step) {

@@ -53,8 +53,11 @@ class GivenTimes(StepClock):
         ]
 
 
-def slow_link(model, tier, watched=20, clock=GivenTimes, **given):
-    """A registered hook on a link of a megabit, as it believes."""
+def slow_link(model, tier, watched=20, clock=GivenTimes, halves=False, **given):
+    """A registered hook on a link of a megabit, as it believes; it takes no halves in the native
+    all-reduce unless a test is about them."""
+    if not halves:
+        auto_decision._or_halved = lambda chosen, _: chosen
     LinkProbe.result = lambda self, machine: (1.25e5, 1e-3)
     chooser.StepClock = clock
     chooser.WATCHED = watched
@@ -208,6 +211,38 @@ def test_a_slow_link_is_compressed_within_the_tier(tier, dtype):
     assert f"{specs[-1]} *" in text and "layers.0.weight" in text
     assert len(lines) == 1 and specs[-1] in lines[0] and f"tier {tier}" in lines[0]
     assert not ranks[1][4], "rank 0 alone says so"
+
+
+def halve(rank, world_size, report):
+    """Steps with halves in the native all-reduce: a choice that is made, saved and loaded."""
+    hook = slow_link(model := wrapped(Net()), "near-lossless", halves=True)
+    for step in range(measured() + TRIED + 3):
+        train_step(model, rank, step)
+    plain = wrapped(copy.deepcopy(model.module))
+    for each in (model, plain):
+        backward(each, rank, step)
+    gradients = [
+        torch.cat([parameter.grad.flatten() for parameter in each.parameters()]).tolist()
+        for each in (model, plain)
+    ]
+    tried, text = hook.metrics(), str(hook.explain())
+    hook.load_state_dict(hook.state_dict())
+    train_step(model, rank, 0)
+    said = hook.spec, hook.metrics()["phase"], hook.last_error, fingerprint(model)
+    hook.close()
+    return said, tried, text, gradients
+
+
+def test_a_slow_link_gets_halves_in_the_native_all_reduce_where_no_codec_beats_them():
+    first, second = results(halve, 2)
+    assert first[0] == second[0] and first[3] == second[3]
+    said, tried, text, gradients = first
+    halved, exact = map(torch.tensor, gradients)
+    assert said[:3] == ("native(bf16)", "compressing", None)
+    assert tried["phase"] == "compressing" and tried["measured_ms"] == 400
+    assert tried["predicted_ms"] < 0.6 * tried["native_ms"] and "native(bf16) *" in text
+    assert torch.equal(halved, halved.bfloat16().float()) and not torch.equal(halved, exact)
+    assert (halved - exact).norm() < exact.norm() / 128
 
 
 def leave(rank, world_size, report, coded):

@@ -20,6 +20,7 @@ from deltawire.torch.auto.decision import (
     steps_of,
 )
 from deltawire.torch.auto.hook import AutoExplanation
+from deltawire.torch.auto.native import HALVED
 
 NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
 CODED = Decision("direct(bf16)", "why", 70.0, 40.0, 95.0, 60.0)
@@ -54,6 +55,12 @@ def of_rank(**changes):
     return said([1.0] * 8, 0.9) | rank | changes
 
 
+def eighth(**changes):
+    """A rank whose codec takes an eighth of the bits, and which still names itself bf16."""
+    (figures,) = of_rank()["figures"]
+    return of_rank(figures=[figures | {"bits_per_value": 4.0}], **changes)
+
+
 def test_of_each_step_the_slowest_rank_counts():
     ranks = [
         {"ready": [[1.0, 2.0], [1.0, 6.0], [1.0, 2.0]], "ends": [3.0, 7.0, 3.0]},
@@ -81,12 +88,27 @@ def test_too_little_to_say(ranks):
 
 
 def test_a_choice_is_made_of_the_longest_latency_and_what_all_ranks_can_code():
-    chosen = auto_decision.choose([of_rank(), of_rank(link=[5e5, 2e-3])], "lossy")
+    chosen = auto_decision.choose([eighth(), eighth(link=[5e5, 2e-3])], "lossy")
     assert chosen.spec == "direct(bf16)" and chosen.link[1] == 2e-3
     assert chosen.predicted_ms < chosen.plain_ms
     refused = of_rank(figures=[], refused=["bf16: no"])
-    native = auto_decision.choose([of_rank(), refused], "lossy")
-    assert native.spec is None and native.refused == ("bf16: no",) and not native.rows
+    native = auto_decision.choose([eighth(), refused], "lossy")
+    assert native.spec == HALVED and native.refused == ("bf16: no",)
+    assert [row["codec"] for row in native.rows] == [HALVED]
+    assert auto_decision.choose([eighth(), refused], "lossless").spec is None
+
+
+def test_halves_in_the_native_all_reduce_win_unless_a_codec_is_clearly_faster():
+    """Those are torch's hooks, which no choice may be slower than."""
+    chosen = auto_decision.choose([of_rank()] * 2, "near-lossless")
+    assert chosen.spec == HALVED and chosen.reason.startswith("native(bf16): ")
+    rows = {row["codec"]: row for row in chosen.rows}
+    assert chosen.predicted_ms == rows[HALVED]["predicted_ms"] < 0.6 * chosen.plain_ms
+    assert 0.95 * chosen.predicted_ms < rows["direct(bf16)"]["predicted_ms"]
+    assert auto_decision.choose([eighth()] * 2, "near-lossless").spec == "direct(bf16)"
+    assert auto_decision.choose([of_rank(value_bytes=[2, 2])] * 2, "lossy").spec != HALVED
+    fast = [of_rank(link=[1e9, 1e-5], **said([0.9] * 8, 0.001))] * 2
+    assert auto_decision.choose(fast, "near-lossless").spec is None
 
 
 @pytest.mark.parametrize(
@@ -153,7 +175,7 @@ def test_what_16_bits_take():
 
 
 def test_a_tier_forbids():
-    ranks = [of_rank(), of_rank()]
+    ranks = [eighth(), eighth()]
     assert auto_decision.choose(ranks, "lossless").spec is None
     assert auto_decision.choose(ranks, "near-lossless").spec == "direct(bf16)"
 
@@ -184,14 +206,20 @@ def of_two_buckets(names="ab", **changes):
     return of_rank(**given | changes)
 
 
-def test_a_codec_for_each_bucket_where_that_is_faster():
+@pytest.fixture
+def codecs_alone(monkeypatch):
+    """No halves in the native all-reduce."""
+    monkeypatch.setattr(auto_decision, "_or_halved", lambda chosen, _: chosen)
+
+
+def test_a_codec_for_each_bucket_where_that_is_faster(codecs_alone):
     ranks = [of_two_buckets()] * 2
     chosen = auto_decision.choose(ranks, "lossy")
     assert (
         chosen.spec == "direct(b: int8, rest fp32)" or chosen.spec == "direct(a: fp32, rest int8)"
     )
     assert chosen.by_bucket == ("fp32", "int8")
-    (alone,) = chosen.rows
+    alone, _ = chosen.rows
     assert chosen.predicted_ms < 0.99 * alone["predicted_ms"]
     assert (
         chosen.label == "direct, by bucket: fp32 in 0; int8 in 1" and chosen.label in chosen.reason
@@ -202,7 +230,7 @@ def test_a_codec_for_each_bucket_where_that_is_faster():
     assert "direct(int8) *" in explained and chosen.label in explained
 
 
-def test_one_codec_for_all_where_rules_or_figures_cannot_say_more():
+def test_one_codec_for_all_where_rules_or_figures_cannot_say_more(codecs_alone):
     spaced = [of_two_buckets(names=["a b", "c d"])] * 2
     chosen = auto_decision.choose(spaced, "lossy")
     assert chosen.spec == "direct(int8)" and not chosen.by_bucket
@@ -210,7 +238,7 @@ def test_one_codec_for_all_where_rules_or_figures_cannot_say_more():
     assert "can't stand in a rule" in refused
     unknown = [of_two_buckets(), of_two_buckets(uncoded=None)]
     assert auto_decision.choose(unknown, "lossy").spec == "direct(int8)"
-    assert auto_decision.choose([of_two_buckets()] * 2, "near-lossless").spec is None
+    assert auto_decision.choose([of_two_buckets()] * 2, "lossless").spec is None
 
 
 def test_a_codec_for_each_bucket_must_beat_the_measured_step_and_stay_faster():
@@ -299,13 +327,13 @@ def test_damaged_decisions_are_refused(change):
 
 def test_copies_from_a_device_are_counted():
     """The slowest rank's."""
-    near, far = of_rank(), of_rank(copies=[1e-6, 2e-6])
+    near, far = eighth(), eighth(copies=[1e-6, 2e-6])
     spec = auto_decision.choose([near, near], "near-lossless").spec
     there, back = 4e3 * 1e-6 * 200_300, 4e3 * 2e-6 * 100_300
     plans = [auto_decision.choose(ranks, "near-lossless") for ranks in ([near] * 2, [near, far])]
-    assert spec == "direct(bf16)" and plans[1].spec is None
+    assert spec == "direct(bf16)" and plans[1].spec == HALVED, "which needs no copies"
     assert plans[0].plain_ms == plans[1].plain_ms
-    ((here,), (afar,)) = (plan.rows for plan in plans)
+    ((here, _), (afar, _)) = (plan.rows for plan in plans)
     longer = afar["predicted_ms"] - here["predicted_ms"]
     assert back < longer <= there + back
 

@@ -105,7 +105,7 @@ def test_a_slow_link_is_compressed_and_a_faster_one_is_planned_anew(tmp_path):
     assert choices == others and print_ == other_print
     if seen["native_ms"] > 1.5 * NATIVE_MS or fast > NATIVE_MS / 4:
         pytest.skip(f"the machine sets the pace: {seen['native_ms']:.0f} ms, then {fast:.0f} ms")
-    assert choices[CHANGE - 1] == "direct(bf16)", explained
+    assert choices[CHANGE - 1] == "native(bf16)", explained
     assert "pays below" in explained
     assert seen["predicted_ms"] > 100 and seen["measured_ms"] > 100  # in half the bytes
     assert seen["native_ms"] > seen["measured_ms"]

@@ -13,6 +13,7 @@ from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.connector import LAST_STEP, Connector
 from deltawire.torch.auto.decision import Decision
 from deltawire.torch.auto.measuring import Measuring, StepClock
+from deltawire.torch.auto.native import HALVED
 from deltawire.torch.core.leader_decides import leader_decides
 from deltawire.torch.ddp.hook import Hook
 
@@ -38,6 +39,7 @@ class Chooser:
     Attributes:
         hook: the hook that compresses; None: the native all-reduce.
         decision: the latest one; None before the first plan, and while another is needed.
+        halves: whether the native all-reduce of the step under way is `HALVED`.
         phase: see above.
         plans: the number of plans made.
     """
@@ -45,6 +47,7 @@ class Chooser:
     def __init__(self, connector: Connector, measuring: Measuring, history: History) -> None:
         self.hook: Hook | None = None
         self.decision: Decision | None = None
+        self.halves = False
         self.phase = "measuring"
         self.plans = 0
         self._connector = connector
@@ -57,6 +60,13 @@ class Chooser:
         self.enter("measuring" if connector.place[1] > 1 else "native")
 
     # During a step.
+
+    @property
+    def is_choice_used(self) -> bool:
+        """Whether a codec, or the native all-reduce of halves, takes the place of the native one
+        of float32."""
+        halves = self.decision is not None and self.decision.spec == HALVED
+        return self.hook is not None or halves
 
     @property
     def is_timed(self) -> bool:
@@ -74,7 +84,8 @@ class Chooser:
         native all-reduce."""
         last = bucket.is_last()
         # Alternating steps see the same load; residuals wait for the next compressed step.
-        coded = self.hook is not None and not (self.phase == "trying" and self._steps % 2)
+        coded = self.is_choice_used and not (self.phase == "trying" and self._steps % 2)
+        self.halves = coded and self.hook is None
         if self.is_timed:
             self._clock.ready(last, coded)
         if not coded and self.phase == "measuring" and self._steps == WARM_UP - 1:
@@ -130,7 +141,7 @@ class Chooser:
 
     def median_ms(self) -> float | None:
         """The median of the latest steps on this rank; None before them."""
-        ends = self._said_of(self.hook is not None)["ends"]
+        ends = self._said_of(self.is_choice_used)["ends"]
         return 1e3 * statistics.median(ends) if ends else self._measured_ms
 
     def _said_of(self, coded: bool) -> dict:
@@ -161,6 +172,8 @@ class Chooser:
         self.decision, steps = decision, ""
         if decision.spec is None:
             self.enter("native")
+        elif decision.spec == HALVED:
+            self.enter("trying")
         else:
             self.hook = self._connector.hook(decision.spec, self._history)
             steps = f"; {rules.text()}" if (rules := self.hook.optimizer_rules).name else ""
@@ -181,7 +194,7 @@ class Chooser:
         self._begin_leaving()
 
     def _watch(self) -> None:
-        decision, own = self.decision, self._said_of(self.hook is not None)
+        decision, own = self.decision, self._said_of(self.is_choice_used)
         group, near = self._connector.group, self._connector.device
 
         def answer(said: list[dict]) -> dict:

@@ -18,6 +18,7 @@ from deltawire import _core, foreign_json
 from deltawire.errors import make_error
 from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
 from deltawire.torch.auto import mix as auto_mix
+from deltawire.torch.auto.native import HALVED
 
 PHASES = ("measuring", "trying", "compressing", "native", "leaving")
 LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/guides/planner.md
@@ -26,6 +27,8 @@ _NOTICED = 0.1  # share of a step: smaller changes of the exchange don't matter
 _SURE = 2.0  # standard errors
 _BEYOND = 1.25  # by which the native steps may correct the measured link
 _BISECTIONS = 20
+_FASTEST = 1e12  # bytes a second: on every link that the planner looks at
+_ALIKE = 0.05  # share of a step that predictions can't tell apart: docs/guides/planner.md
 _TOLD_BY = 0.01  # share of a step: below it measurements can't tell two apart
 _TIERS = ("lossless", "near-lossless", "lossy")
 
@@ -35,7 +38,7 @@ class Decision:
     """The ranks' exchange from now on. All times are milliseconds a step.
 
     Attributes:
-        spec: the chosen exchange, canonical; None: the native all-reduce.
+        spec: the chosen exchange, canonical, or HALVED; None: the native all-reduce.
         reason: one line.
         native_ms: measured native steps: the median over steps of the slowest rank.
         exchange_ms: the part of a step after the computation, as last measured.
@@ -161,31 +164,36 @@ class Planned:
         link: the link that explains the measured native steps.
         by_bucket: a choice for each bucket that is predicted to beat the plan's best, or None.
         refused: why such a choice can't be made, if so.
+        halved_ms: a step whose native all-reduce has bfloat16; None where the tier forbids that, or
+            where gradients have 16 bits already.
     """
 
     plan: Plan
     link: Link
     by_bucket: auto_mix.BucketChoice | None
     refused: str | None
+    halved_ms: float | None
 
 
 def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Planned:
     """Asks the planner with the ranks' measurements: the link that explains the native steps,
     codecs as slow as on the slowest rank, and cores a rank as on the most crowded machine."""
     buckets = list(zip(said[0]["buckets"], steps.ready, strict=True))
-    workload = Workload(
-        [([(name, count) for name, count in tensors], ready) for tensors, ready in buckets],
-        steps.ready[-1],
-        said[0]["value_bytes"],
-    )
+
+    def workload_of(value_bytes: list[int]) -> Workload:
+        tensors = [([(name, count) for name, count in each], ready) for each, ready in buckets]
+        return Workload(tensors, steps.ready[-1], value_bytes)
+
+    value_bytes = said[0]["value_bytes"]
+    workload = workload_of(value_bytes)
     threads = min(each["threads"] for each in said)
     copies = _slowest(said, "copies")
     machine = Machine(cores=cores_of(said), coding_threads=threads, copies=copies)
     latency = max(s["link"][1] for s in said)
 
-    def plan(rate: float, figures: list[CodecFigures]) -> Plan:
+    def plan(rate: float, figures: list[CodecFigures], step: Workload = workload) -> Plan:
         link = Link(rate, latency_seconds=latency)
-        return make_plan(workload, len(said), link, figures, machine, tier, LEAST_GAIN)
+        return make_plan(step, len(said), link, figures, machine, tier, LEAST_GAIN)
 
     rates = [s["link"][0] for s in said]
     rate = link_rate(rates, steps.end, lambda rate: plan(rate, []).plain.step_seconds)
@@ -197,7 +205,11 @@ def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Planned:
         names = said[0]["buckets"]
         worst = _slowest_of_all(uncoded)
         by_bucket, refused = auto_mix.choose(site, names, figures, worst, tier)
-    return Planned(plan(rate, figures), link, by_bucket, refused)
+    halved_ms = None
+    if tier != _TIERS[0] and set(value_bytes) == {4}:
+        halved = plan(rate, [], workload_of([2] * len(value_bytes)))
+        halved_ms = 1e3 * halved.plain.step_seconds
+    return Planned(plan(rate, figures), link, by_bucket, refused, halved_ms)
 
 
 def link_rate(measured: list[float], native: float, predicted: Callable[[float], float]) -> float:
@@ -266,6 +278,7 @@ def choose(said: list[dict], tier: str) -> Decision | None:
     planned = plan_of(said, steps, tier)
     plan, link = planned.plan, planned.link
     native = 1e3 * steps.end
+    rows = [*map(_row, plan.rows), *_halved_row(planned)]
     refused = sorted({line for each in said for line in each["refused"]})
     decision = Decision(
         spec=None,
@@ -275,11 +288,11 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         plain_ms=1e3 * plan.plain.step_seconds,
         predicted_ms=1e3 * plan.plain.step_seconds,
         link=(link.up_bytes_per_second, link.latency_seconds),
-        rows=tuple(map(_row, plan.rows)),
+        rows=tuple(rows),
         refused=(*refused, *([planned.refused] if planned.refused else [])),
         native_bits=_native_bits(said[0]),
     )
-    chosen = _chosen(decision, planned)
+    chosen = _or_halved(_chosen(decision, planned), planned.halved_ms)
     if chosen.spec is None or chosen.predicted_ms <= (1 - LEAST_GAIN) * native:
         return chosen
     reason = (
@@ -296,7 +309,7 @@ def _chosen(native: Decision, planned: Planned) -> Decision:
         made = dataclasses.replace(
             native, spec=mix.spec, predicted_ms=mix.predicted_ms, by_bucket=mix.of_bucket
         )
-        allowed = [row for row in native.rows if row["allowed"]]
+        allowed = [row for row in native.rows if row["allowed"] and row["codec"] != HALVED]
         best = min(allowed, key=lambda row: row["predicted_ms"])
         reason = (
             f"{made.label}: {mix.predicted_ms:.2f} ms a step instead of {native.plain_ms:.2f} ms, "
@@ -308,6 +321,36 @@ def _chosen(native: Decision, planned: Planned) -> Decision:
         return native
     row = native.rows[plan.chosen]
     return dataclasses.replace(native, spec=row["codec"], predicted_ms=row["predicted_ms"])
+
+
+def _or_halved(chosen: Decision, halved_ms: float | None) -> Decision:
+    """The native all-reduce of halves instead, where that pays and the choice is not faster by more
+    than predictions can tell: it is what torch's hooks do, on connections that are the fastest for
+    it."""
+    if halved_ms is None or halved_ms > (1 - LEAST_GAIN) * chosen.plain_ms:
+        return chosen
+    if chosen.spec is not None and chosen.predicted_ms < (1 - _ALIKE) * halved_ms:
+        return chosen
+    reason = (
+        f"{HALVED}: {halved_ms:.2f} ms a step instead of {chosen.plain_ms:.2f} ms, "
+        f"{chosen.plain_ms / halved_ms:.3g} times as fast"
+    )
+    return dataclasses.replace(
+        chosen, spec=HALVED, predicted_ms=halved_ms, reason=reason, by_bucket=()
+    )
+
+
+def _halved_row(planned: Planned) -> list[dict]:
+    if planned.halved_ms is None:
+        return []
+    return [
+        {
+            **{"codec": HALVED, "tier": _TIERS[1], "bits_per_value": 16.0, "allowed": True},
+            "predicted_ms": planned.halved_ms,
+            "times_faster": 1e3 * planned.plan.plain.step_seconds / planned.halved_ms,
+            "gains_below": _FASTEST,
+        }
+    ]
 
 
 def _native_bits(measured: dict) -> float:

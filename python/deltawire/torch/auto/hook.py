@@ -19,7 +19,7 @@ from deltawire.torch.auto.chooser import Chooser
 from deltawire.torch.auto.connector import Connector
 from deltawire.torch.auto.decision import Decision
 from deltawire.torch.auto.measuring import Measuring
-from deltawire.torch.auto.native import NATIVE, NativeExchange
+from deltawire.torch.auto.native import HALVED, NATIVE, NativeExchange
 from deltawire.torch.core.checkpoint import kept_by
 from deltawire.torch.core.device.parts import refuse_capture
 from deltawire.torch.core.device.staging import Staging
@@ -205,7 +205,7 @@ class AutoHook(Participant):
         else:
             if self._hook is not None:
                 self._hook.optimizer_rules.forget_means()
-            exchanged = self._native.all_reduce(bucket)
+            exchanged = self._native.all_reduce(bucket, chooser.halves)
         return exchanged.then(chooser.over) if timed else exchanged
 
     def _talk(self) -> DeltawireError | None:
@@ -238,9 +238,12 @@ class AutoHook(Participant):
 
     @property
     def spec(self) -> str:
-        """The exchange in use, canonical; "native" for the native all-reduce."""
-        decision = self._chooser.decision if self._hook is not None else None
-        return (decision.spec if decision is not None else None) or NATIVE
+        """The exchange in use, canonical; "native" for the native all-reduce, "native(bf16)" for
+        that of halves."""
+        chooser = self._chooser
+        if chooser is None or not chooser.is_choice_used or chooser.decision is None:
+            return NATIVE
+        return chooser.decision.spec or NATIVE
 
     def metrics(self) -> AutoMetrics:
         """As `Hook.metrics`, of the compressed steps, plus
@@ -301,7 +304,8 @@ class AutoHook(Participant):
         first = state if isinstance(state, dict) else next(iter(state), {})
         phase, decision = decisions.choice_of(first)
         hook = None
-        if decision is not None and decision.spec is not None or phase == "leaving":
+        coded = decision is not None and decision.spec not in (None, HALVED)
+        if coded or phase == "leaving":
             hook = self._connector.hook_of(first["spec"], self._history)
             try:
                 hook.load_state_dict(state)

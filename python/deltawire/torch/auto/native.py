@@ -12,6 +12,7 @@ from deltawire.torch.auto.measuring import Measuring
 from deltawire.torch.core.device.staging import future_of
 
 NATIVE = "native"
+HALVED = "native(bf16)"  # of float32 values that travel, and are added up, as bfloat16
 
 
 class NativeExchange:
@@ -38,14 +39,18 @@ class NativeExchange:
         self._begun: queue.SimpleQueue | None = None
         self._stream: torch.cuda.Stream | None = None
 
-    def all_reduce(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def all_reduce(
+        self, bucket: dist.GradBucket, halved: bool = False
+    ) -> torch.futures.Future[torch.Tensor]:
         """A Future of the bucket's mean over all ranks, in place, or of the error: DDP doesn't
-        survive an exception from a hook. The group's timeout bounds the wait."""
+        survive an exception from a hook. The group's timeout bounds the wait. `halved`: see
+        `HALVED`."""
         gradients = bucket.buffer()
         exchanged = future_of(gradients)
         try:
             gradients.div_(self._group.size())
-            work = dist.all_reduce(gradients, group=self._group, async_op=True)
+            sent = gradients.bfloat16() if halved else gradients
+            work = dist.all_reduce(sent, group=self._group, async_op=True)
         except Exception as cause:
             exchanged.set_exception(cause)
             return exchanged
@@ -57,7 +62,9 @@ class NativeExchange:
             args = self._begun, self._stream
             threading.Thread(target=_complete, args=args, name=name, daemon=True).start()
             weakref.finalize(self, self._begun.put, None)  # ends it where a model is dropped
-        self._begun.put((work, gradients, exchanged))
+        if halved and self._stream is not None:
+            sent.record_stream(self._stream)
+        self._begun.put((work, sent, gradients, exchanged))
         return exchanged
 
     def traffic(self) -> tuple[int, int]:
@@ -87,11 +94,13 @@ def _complete(begun: queue.SimpleQueue, stream: torch.cuda.Stream | None) -> Non
     waits, and then whoever takes a result."""
     with torch.cuda.stream(stream):
         while (each := begun.get()) is not None:
-            work, gradients, exchanged = each
+            work, sent, gradients, exchanged = each
             try:
                 work.wait()
+                if sent is not gradients:
+                    gradients.copy_(sent)
             except Exception as cause:
                 exchanged.set_exception(cause)
             else:
                 exchanged.set_result(gradients)
-            del each, work, gradients, exchanged  # or they would live until the next bucket
+            del each, work, sent, gradients, exchanged  # or they would live until the next bucket

@@ -80,6 +80,7 @@ class Launcher:
         """Starts all ranks, with a new rendezvous; may be called again after `stop`."""
         self._starts += 1
         for rank in range(self._ranks):
+            self._log(rank).touch()  # it may end before it opens it
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=_run,

@@ -99,6 +99,16 @@ def test_a_rank_that_fails_is_named_with_the_last_line_of_its_log(victim: int):
         assert ranks.first_end(10) == reason
 
 
+def test_a_rank_that_ends_before_it_begins_is_named():
+    """Ctrl-C may come before it has opened its log."""
+    with Launcher(echo, 1) as ranks:
+        ranks.start("never said")
+        ranks._processes[0].kill()
+        with pytest.raises(RankEnded, match="rank 0 ended with signal SIGKILL"):
+            for _ in range(9):
+                ranks.receive(20)
+
+
 def test_a_killed_rank_is_named_and_all_may_be_started_again():
     with Launcher(echo, 2) as ranks:
         ranks.start("first")

@@ -26,6 +26,7 @@ from lab.demo import controller  # noqa: E402
 from lab.demo.arguments import parse  # noqa: E402
 from lab.demo.definitions import ROW_KEYS  # noqa: E402
 from lab.demo.methods import Method  # noqa: E402
+from lab.demo.output import used_cores  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -116,6 +117,25 @@ def test_too_few_images_is_one_line_and_exit_1(image_folder: Path, tmp_path: Pat
     done = forked_demo.ended(tmp_path, tiny(image_folder, tmp_path / "out", "--batch", "500"))
     assert done.returncode == 1
     assert "has 96 to train with; lower --batch or --ranks" in done.stderr
+
+
+def test_links_are_real_where_they_can_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    for real in (True, False):
+        monkeypatch.setattr(controller, "can_be_made", lambda real=real: real)
+        assert controller._placed(parse([])).settings.namespaces is real
+        assert ("plain DDP's time is modelled" in capsys.readouterr().err) is not real
+    for given in (["--link", "none"], ["--no-namespaces"]):
+        assert not controller._placed(parse(given)).settings.namespaces
+    assert capsys.readouterr().err == ""
+
+
+def test_used_cores_are_those_of_all_programs():
+    cores = os.cpu_count()
+    began = time.process_time()
+    used = used_cores(0.3)
+    assert 0 <= used <= 1.1 * cores and time.process_time() - began < 0.3
 
 
 def test_help_teaches():

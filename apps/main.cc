@@ -29,6 +29,7 @@ constexpr const char* kFooter =
     "  deltawire compare --input gradient.npy                compare bytes, errors and speed of all methods\n"
     "  deltawire plan --input trace/ --link 100mbit          which codec pays on a link, if any\n"
     "  deltawire patch make OLD NEW PATCH                    write what changed between two models\n"
+    "  deltawire doctor node2                                what is wrong between two machines\n"
     "  deltawire train linear --data a9a --model a9a.npz     train a linear model on sparse rows\n"
     "  deltawire predict --model a9a.npz --data a9a.t        predict with it\n"
     "  deltawire generate kdd12 --scale 0.01 clicks.libsvm   generate rows shaped like a published set\n"
@@ -70,6 +71,7 @@ int parse_and_run(int argc, char** argv) {
   add_compare_command(app, chosen);
   add_plan_command(app, chosen);
   add_patch_command(app, chosen);
+  add_doctor_command(app, chosen);
   linear::add_train_command(app, chosen);
   linear::add_predict_command(app, chosen);
   linear::add_generate_command(app, chosen);

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/outcome.h"
+#include "cli/plan/report.h"
 
 namespace deltawire::cli {
 
@@ -20,6 +21,11 @@ void add_inspect_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
 void add_patch_command(CLI::App& app, Command& chosen);
+void add_doctor_command(CLI::App& app, Command& chosen);
+
+// What `plan --quick` says for a model of that size, with values of a normal distribution.
+Outcome<PlanReport> quick_plan(std::uint64_t parameters, int ranks, const std::string& link,
+                               const std::string& tier);
 
 // Checks of an option's number, which say nothing in --help. Unlike CLI::Range they refuse NaN.
 CLI::Validator number_range(double low, double high);  // both included

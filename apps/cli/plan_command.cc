@@ -38,6 +38,7 @@ struct PlanCommandOptions {
   double seconds = 0.1;
   std::uint64_t min_elements = Policy{}.min_elements;
   bool quick = false;
+  bool quiet = false;
   std::string json;
   bool force = false;
 };
@@ -84,7 +85,7 @@ Outcome<void> measure_codecs(const PlanCommandOptions& options, const std::vecto
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::string place =
         "[" + std::to_string(i + 1) + "/" + std::to_string(candidates.size()) + "] " + candidates[i].text;
-    progress.show_stage(place);
+    if (!options.quiet) progress.show_stage(place);
     auto figures = measure_figures(candidates[i], cut, measure,
                                    [&](const char* stage) { progress.show(place + ": " + stage); });
     if (!figures) {
@@ -174,11 +175,11 @@ Outcome<void> check_request(const PlanCommandOptions& options) {
   return check_outputs({options.json}, options.force);
 }
 
-Outcome<void> plan(PlanCommandOptions options) {
+Outcome<PlanReport> make_report(PlanCommandOptions options) {
   if (options.parameters > 0 && options.input.empty() && options.figures.empty()) {
     options.input = "synthetic:normal";
   }
-  if (auto checked = check_request(options); !checked) return checked;
+  if (auto checked = check_request(options); !checked) return tl::unexpected<Failure>(checked.error());
   PlanReport report;
   report.options = {*find_tier(options.tier), options.least_gain / 100};
   const auto material = gather_material(options, report);
@@ -186,9 +187,17 @@ Outcome<void> plan(PlanCommandOptions options) {
   auto workload = workload_of(options, material->tensors);
   if (!workload) return tl::unexpected<Failure>(workload.error());
   report.workload = std::move(*workload);
-  if (auto made = make_plans(options, material->codecs, report); !made) return made;
-  if (options.json != "-") std::cout << plan_text(report) << "\n" << assumptions_text(report);
-  return write_output(options.json, plan_json(report), options.force);
+  if (auto made = make_plans(options, material->codecs, report); !made) {
+    return tl::unexpected<Failure>(made.error());
+  }
+  return report;
+}
+
+Outcome<void> plan(const PlanCommandOptions& options) {
+  const auto report = make_report(options);
+  if (!report) return tl::unexpected<Failure>(report.error());
+  if (options.json != "-") std::cout << plan_text(*report) << "\n" << assumptions_text(*report);
+  return write_output(options.json, plan_json(*report), options.force);
 }
 
 std::string plan_footer() {
@@ -272,6 +281,17 @@ void add_outputs(CLI::App* command, PlanCommandOptions& options) {
 }
 
 }  // namespace
+
+Outcome<PlanReport> quick_plan(std::uint64_t parameters, int ranks, const std::string& link,
+                               const std::string& tier) {
+  PlanCommandOptions options;
+  options.parameters = parameters;
+  options.ranks = std::to_string(ranks);
+  options.link = link;
+  options.tier = tier;
+  options.quick = options.quiet = true;
+  return make_report(std::move(options));
+}
 
 void add_plan_command(CLI::App& app, Command& chosen) {
   CLI::App* command =

@@ -101,6 +101,9 @@ struct PortRange {
   std::uint16_t last = 0;
 };
 
+// "29600-29699", or "29600" alone; "" and "0" are any free one. kInvalidArgument: anything else.
+DELTAWIRE_API Result<PortRange> parse_ports(std::string_view text);
+
 // The same on the first free port of the range: for ranks behind a firewall, which share one range on a
 // machine. kAddressInUse, naming the range: none is free.
 DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange ports);
@@ -110,12 +113,15 @@ DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_tcp(const std::string& ho
 // connect_tcp checks it, too.
 DELTAWIRE_API Status check_descriptors(int rank, int world_size);
 
-// The local address that packets to `host` leave from: a good default for listen_tcp.
+// Where a rank listens whom nobody tells: on what DELTAWIRE_INTERFACE in its environment names (an address,
+// name or network interface of this machine), otherwise on the local address that packets to `host` leave
+// from.
 DELTAWIRE_API Result<std::string> local_address_towards(const std::string& host);
 
 // The listener of a rank whose mesh has a rendezvous. Rank 0 listens on the rendezvous; another rank on the
 // local address towards it and the first free port of `ports`. `interface`, an address, name or network
-// interface of this machine, replaces that address and, on rank 0, the rendezvous' host, but not its port.
+// interface of this machine, replaces that address and, on rank 0, the rendezvous' host, but not its port;
+// if it is empty, DELTAWIRE_INTERFACE does, where the environment has it.
 // The rendezvous' name is looked up again for `patience`, because some schedulers make it after the ranks.
 // `interrupted`: as MeshOptions::interrupted.
 // Errors: those of local_address_towards and listen_tcp; kAborted (interrupted).

@@ -44,6 +44,9 @@ class DELTAWIRE_API Line {
   // Of messages that have arrived, and of the one that is arriving: a slow peer and a silent one differ.
   virtual std::uint64_t bytes_received() const noexcept = 0;
 
+  virtual LineState state() const = 0;
+  virtual bool is_encrypted() const noexcept = 0;
+
   // Ends the line; a thread that sends or receives on it fails at once. Thread rule: any thread.
   virtual void hang_up() noexcept = 0;
 };

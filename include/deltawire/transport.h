@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "deltawire/export.h"
@@ -50,6 +51,15 @@ struct LastCommit {
 struct Traffic {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
+};
+
+// What the system knows of a connection; all of it is empty where it is no TCP.
+struct LineState {
+  std::chrono::microseconds round_trip{};  // the shortest seen; 0: unknown
+  std::string congestion_control{};        // as the kernel calls it, "cubic" or "bbr"
+  std::uint64_t bytes_sent = 0;            // those that were sent again included
+  std::uint64_t bytes_resent = 0;
+  std::uint32_t segment_bytes = 0;  // most of a packet's payload
 };
 
 // Thread rule: any thread may call any member. The transport makes progress on its own, so a posted message
@@ -152,6 +162,10 @@ class DELTAWIRE_API Transport {
   // The longest round trip to a rank, as measured when the ranks met; 0 where it is unknown or there is no
   // network between them. What waits for an answer sends ahead by as much as the line holds meanwhile.
   virtual std::chrono::microseconds round_trip() const noexcept { return {}; }
+
+  // The connection to a rank, for its messages, as it was when the ranks met. REQUIRES: 0 <= peer <
+  // world_size.
+  virtual LineState line_state(int /*peer*/) const { return {}; }
 
   // What the ranks share besides messages, if they are all processes of one machine; null if they are not. It
   // lasts as long as the transport; one thread uses it at a time.

@@ -13,7 +13,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "base/cpu_quota.h"
+#include "base/control_groups.h"
 #include "base/float_environment.h"
 
 namespace deltawire {

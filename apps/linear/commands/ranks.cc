@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -86,24 +85,6 @@ cli::Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::str
 namespace {
 
 constexpr int kWorkersMax = 256;
-
-std::optional<std::uint16_t> port_in(std::string_view text) {
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size() || port == 0) return std::nullopt;
-  return port;
-}
-
-cli::Outcome<PortRange> parse_ports(const std::string& text) {
-  if (text.empty()) return PortRange{};
-  const std::size_t dash = text.find('-');
-  const auto first = port_in(std::string_view(text).substr(0, dash));
-  const auto last = dash == std::string::npos ? first : port_in(std::string_view(text).substr(dash + 1));
-  if (!first || !last || *last < *first) {
-    return cli::misused("--ports: \"" + text + "\" is not a range of ports, as in 7172-7199");
-  }
-  return PortRange{*first, *last};
-}
 
 cli::Outcome<Token> read_token(const std::string& path) {
   if (path.empty()) {
@@ -216,7 +197,7 @@ cli::Outcome<void> Ranks::place_at_rendezvous() {
   if (!endpoint) return cli::misused("--rendezvous: " + endpoint.error().text());
   mesh_.rendezvous = *std::move(endpoint);
   const auto ports = parse_ports(options_.ports);
-  if (!ports) return tl::unexpected<cli::Failure>(ports.error());
+  if (!ports) return cli::misused("--ports: " + ports.error().text());
   ports_ = *ports;
   const auto token = read_token(options_.token_file);
   if (!token) return tl::unexpected<cli::Failure>(token.error());

@@ -1,7 +1,6 @@
 // A connected socket, in the clear or through TLS, while ranks connect; afterwards it is a link of the mesh.
 #pragma once
 
-#include <chrono>
 #include <memory>
 
 #include <sys/socket.h>
@@ -41,9 +40,8 @@ class Connection {
     return got > 0 ? IoResult::moved(static_cast<std::size_t>(got)) : IoResult::would_block();
   }
 
-  std::chrono::microseconds round_trip() const noexcept {
-    return link_ ? link_->round_trip() : std::chrono::microseconds{};
-  }
+  bool is_encrypted() const noexcept { return tls_ != nullptr; }
+  LineState state() const noexcept { return link_ ? link_->state() : LineState{}; }
 
   // Whether both ends are processes of this machine that talk in the clear.
   bool may_share_memory() const noexcept {

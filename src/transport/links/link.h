@@ -87,8 +87,7 @@ class Link {
   // How many of the sent bytes the peer's machine has not acknowledged; 0 if that is unknown.
   virtual std::size_t unacknowledged() noexcept { return 0; }
 
-  // The shortest time seen between sending and its acknowledgement; 0 if that is unknown.
-  virtual std::chrono::microseconds round_trip() const noexcept { return {}; }
+  virtual LineState state() const noexcept { return {}; }
 };
 
 // A link that passes everything on to the one it wraps; decorators override what they change.
@@ -104,7 +103,7 @@ class LinkDecorator : public Link {
   bool holds_received() const noexcept override { return inner_->holds_received(); }
   bool delivered() noexcept override { return inner_->delivered(); }
   std::size_t unacknowledged() noexcept override { return inner_->unacknowledged(); }
-  std::chrono::microseconds round_trip() const noexcept override { return inner_->round_trip(); }
+  LineState state() const noexcept override { return inner_->state(); }
 
  protected:
   Link& inner() noexcept { return *inner_; }

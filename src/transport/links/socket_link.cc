@@ -1,5 +1,6 @@
 #include "transport/links/socket_link.h"
 
+#include <array>
 #include <cerrno>
 
 #include <linux/sockios.h>
@@ -56,11 +57,21 @@ std::size_t SocketLink::unacknowledged() noexcept {
   return ::ioctl(fd(), SIOCOUTQ, &bytes) != 0 ? 0 : static_cast<std::size_t>(bytes);
 }
 
-std::chrono::microseconds SocketLink::round_trip() const noexcept {
+LineState SocketLink::state() const noexcept {
+  LineState state;
   tcp_info info{};
   socklen_t length = sizeof info;
-  if (::getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
-  return std::chrono::microseconds(info.tcpi_min_rtt == ~std::uint32_t{0} ? 0 : info.tcpi_min_rtt);
+  if (::getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return state;
+  if (info.tcpi_min_rtt != ~std::uint32_t{0}) state.round_trip = std::chrono::microseconds(info.tcpi_min_rtt);
+  state.bytes_sent = info.tcpi_bytes_sent;
+  state.bytes_resent = info.tcpi_bytes_retrans;
+  state.segment_bytes = info.tcpi_snd_mss;
+  std::array<char, 16> control{};  // the kernel's names fit, and need no memory of their own
+  length = control.size() - 1;
+  if (::getsockopt(fd(), IPPROTO_TCP, TCP_CONGESTION, control.data(), &length) == 0) {
+    state.congestion_control = control.data();
+  }
+  return state;
 }
 
 }  // namespace deltawire

@@ -17,7 +17,7 @@ class SocketLink final : public Link {
   bool stands_alone() const noexcept override { return true; }
   bool delivered() noexcept override;
   std::size_t unacknowledged() noexcept override;
-  std::chrono::microseconds round_trip() const noexcept override;
+  LineState state() const noexcept override;
 
  private:
   GuardedFd socket_;

@@ -16,12 +16,10 @@ tl::unexpected<Error> forked() {
   return fail(ErrorCode::kState, "a transport can't be used in a forked child; connect a new one there");
 }
 
-std::chrono::microseconds longest_round_trip(const std::vector<PeerLinks>& links) noexcept {
-  std::chrono::microseconds longest{};
-  for (const PeerLinks& peer : links) {
-    if (peer.data) longest = std::max(longest, peer.data->round_trip());
-  }
-  return longest;
+std::vector<LineState> states_of(const std::vector<PeerLinks>& links) {
+  std::vector<LineState> states;
+  for (const PeerLinks& peer : links) states.push_back(peer.data ? peer.data->state() : LineState{});
+  return states;
 }
 
 }  // namespace
@@ -45,7 +43,7 @@ Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique
       world_size_(static_cast<int>(links.size())),
       names_(self.names),
       epoch_(self.epoch),
-      round_trip_(longest_round_trip(links)),
+      lines_(states_of(links)),
       host_(std::move(host)),
       parts_(self, std::move(links), std::move(wake)) {
   const SignalsHeldBack no_signals;
@@ -58,7 +56,7 @@ Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique
 Engine::~Engine() {
   {
     const MutexLock lock(mutex_);
-    parts_.streams.leave(MachineClock::now() + kFarewellTime + kFarewellTrips * round_trip_);
+    parts_.streams.leave(MachineClock::now() + kFarewellTime + kFarewellTrips * Engine::round_trip());
     parts_.driver.wake();
   }
   io_thread_.join();

@@ -6,6 +6,7 @@
 // so an operation's memory is never touched after wait() has returned.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -60,7 +61,10 @@ class Engine final : public Transport {
   void abort(const Error& error) noexcept override;
   std::optional<Error> failure(std::chrono::milliseconds wait) const override;
   Traffic traffic() const noexcept override;
-  std::chrono::microseconds round_trip() const noexcept override { return round_trip_; }
+  std::chrono::microseconds round_trip() const noexcept override {
+    return std::ranges::max_element(lines_, {}, &LineState::round_trip)->round_trip;
+  }
+  LineState line_state(int peer) const override { return lines_[static_cast<std::size_t>(peer)]; }
   SharedAreas* shared_areas() noexcept override;
 
  private:
@@ -91,7 +95,7 @@ class Engine final : public Transport {
   const int world_size_;
   const RankNames names_;
   const std::uint32_t epoch_;
-  const std::chrono::microseconds round_trip_;
+  const std::vector<LineState> lines_;  // by rank, the own one empty
   const std::uint64_t generation_ = fork_generation();
   const std::unique_ptr<LinkHost> host_;  // before the links, which end first
   mutable Mutex mutex_;

@@ -65,7 +65,7 @@ class TcpLine final : public Line {
  public:
   // `door`: the one of this connection.
   TcpLine(Connection connection, const Endpoint& door)
-      : link_(suited(connection).take_link()), peer_{door.host, 0} {
+      : is_encrypted_(connection.is_encrypted()), link_(suited(connection).take_link()), peer_{door.host, 0} {
     const auto peer = SocketAddress::of_peer(link_->fd());
     if (peer && peer->is_internet()) peer_ = peer->endpoint();
   }
@@ -92,6 +92,8 @@ class TcpLine final : public Line {
   }
 
   std::uint64_t bytes_received() const noexcept override { return received_; }
+  LineState state() const override { return link_->state(); }
+  bool is_encrypted() const noexcept override { return is_encrypted_; }
   void hang_up() noexcept override {
     if (generation_ == fork_generation()) (void)::shutdown(link_->fd(), SHUT_RDWR);
   }
@@ -144,6 +146,7 @@ class TcpLine final : public Line {
     return {};
   }
 
+  const bool is_encrypted_;
   std::unique_ptr<Link> link_;
   Endpoint peer_;
   std::vector<std::byte> head_;

@@ -1,6 +1,8 @@
 #include "transport/tcp/listener.h"
 
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 #include <thread>
 
 #include "base/os_error.h"
@@ -23,6 +25,11 @@ tl::unexpected<Error> refusal(const SocketAddress& address, int error) {
     return fail(ErrorCode::kInvalidArgument, at + " is not an address of this machine; see \"ip addr\"");
   }
   return fail(ErrorCode::kSystem, "can't listen on " + at + ": " + os_error_text(error));
+}
+
+std::string interface_of_environment() {
+  const char* const named = std::getenv("DELTAWIRE_INTERFACE");
+  return named == nullptr ? "" : named;
 }
 
 GuardedFd accept_from(const GuardedFd& listening) {
@@ -81,7 +88,26 @@ Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange 
                   " are taken by other programs or ranks; give a wider range, or 0 for any free one");
 }
 
+Result<PortRange> parse_ports(std::string_view text) {
+  PortRange ports;
+  const char* const end = text.data() + text.size();
+  auto read = std::from_chars(text.data(), end, ports.first);
+  ports.last = ports.first;
+  const bool is_range = read.ec == std::errc() && read.ptr != end && *read.ptr == '-';
+  if (is_range) read = std::from_chars(read.ptr + 1, end, ports.last);
+  const bool is_free = text.empty() || text == "0";
+  const bool is_whole = read.ec == std::errc() && read.ptr == end && ports.first > 0;
+  if (is_free || (is_whole && ports.first <= ports.last)) return ports;
+  return fail(ErrorCode::kInvalidArgument,
+              "\"" + std::string(text) + "\" is no range of ports; write it as 29600-29699, or 29600");
+}
+
 Result<std::string> local_address_towards(const std::string& host) {
+  if (const std::string named = interface_of_environment(); !named.empty()) {
+    const Result<SocketAddress> address = SocketAddress::from_local_name(named, 0);
+    if (!address) return fail_in("DELTAWIRE_INTERFACE: ", address.error());
+    return address->endpoint().host;
+  }
   // Connecting a datagram socket sends nothing; it only asks the routing table.
   const std::uint16_t any_port = 9;
   const Result<SocketAddress> target = SocketAddress::from_host(host, any_port);
@@ -97,8 +123,9 @@ Result<std::string> local_address_towards(const std::string& host) {
 }
 
 Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank, PortRange ports,
-                                             const std::string& interface, std::chrono::milliseconds patience,
+                                             const std::string& given, std::chrono::milliseconds patience,
                                              const std::function<bool()>& interrupted) {
+  const std::string interface = given.empty() ? interface_of_environment() : given;
   if (!interface.empty()) {
     return rank == 0 ? listen_tcp(interface, rendezvous.port) : listen_tcp(interface, ports);
   }

@@ -61,6 +61,40 @@ TEST(ListenTcp, ARangeIsChecked) {
   EXPECT_EQ(listen_tcp("192.0.2.1", PortRange{29600, 29601}).error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST(Ports, AreAPortOrARange) {
+  const auto has_ports = [](const char* text, int first, int last) {
+    const auto ports = parse_ports(text);
+    return ports && ports->first == first && ports->last == last;
+  };
+  EXPECT_TRUE(has_ports("", 0, 0));
+  EXPECT_TRUE(has_ports("0", 0, 0));
+  EXPECT_TRUE(has_ports("29600", 29600, 29600));
+  EXPECT_TRUE(has_ports("29600-29699", 29600, 29699));
+  for (const char* text : {"-", "5-", "-5", "6-5", "0-5", "1-65536", "1 - 2", "+5", "1-2-3", "port"}) {
+    ASSERT_FALSE(parse_ports(text)) << text;
+    EXPECT_EQ(parse_ports(text).error().code, ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(has(parse_ports(text).error(), std::string("\"") + text + "\" is no range of ports"));
+  }
+}
+
+class ListenByEnvironment : public ::testing::Test {
+ protected:
+  void TearDown() override { ::unsetenv("DELTAWIRE_INTERFACE"); }
+};
+
+TEST_F(ListenByEnvironment, AnInterfaceTakesThePlaceOfTheAddressTowardsOthers) {
+  ::setenv("DELTAWIRE_INTERFACE", "127.0.0.7", 1);
+  EXPECT_EQ(local_address_towards("127.0.0.1").value(), "127.0.0.7");
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(listen_for({"127.0.0.1", 0}, rank).value()->endpoint().host, "127.0.0.7");
+    EXPECT_EQ(listen_for({"127.0.0.1", 0}, rank, {}, "127.0.0.8").value()->endpoint().host, "127.0.0.8");
+  }
+  ::setenv("DELTAWIRE_INTERFACE", "nosuch0", 1);
+  EXPECT_TRUE(has(local_address_towards("127.0.0.1").error(), "DELTAWIRE_INTERFACE: \"nosuch0\" is neither"));
+  ::setenv("DELTAWIRE_INTERFACE", "", 1);
+  EXPECT_EQ(local_address_towards("127.0.0.1").value(), "127.0.0.1");
+}
+
 TEST(ListenTcp, HostsAreQuotedPrintably) {
   EXPECT_TRUE(has(listen_tcp("no\nsuch\xFF").error(), "\"no such\xEF\xBF\xBD\""));
   EXPECT_TRUE(has(local_address_towards("no\nsuch\xFF").error(), "\"no such\xEF\xBF\xBD\""));

@@ -1,8 +1,6 @@
 #include "transport/tcp/long_line.h"
 
-#include <array>
 #include <cerrno>
-#include <string_view>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,20 +14,15 @@ namespace {
 
 constexpr std::string_view kBbr = "bbr";
 
-// Of the connection, as the kernel calls it; empty if that is unknown.
-std::string congestion_control(const Connection& line) {
-  std::array<char, 16> name{};
-  socklen_t length = name.size() - 1;
-  if (::getsockopt(line.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &length) != 0) return {};
-  return name.data();
-}
-
 }  // namespace
 
+int ask_for_bbr(int fd) noexcept {
+  return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kBbr.data(), kBbr.size()) == 0 ? 0 : errno;
+}
+
 int ask_for_bbr(const Connection& line, std::chrono::microseconds least) noexcept {
-  if (!line || line.round_trip().count() == 0 || line.round_trip() < least) return 0;
-  const bool is_set = ::setsockopt(line.get(), IPPROTO_TCP, TCP_CONGESTION, kBbr.data(), kBbr.size()) == 0;
-  return is_set ? 0 : errno;
+  const auto round_trip = line.state().round_trip;
+  return round_trip.count() == 0 || round_trip < least ? 0 : ask_for_bbr(line.get());
 }
 
 Result<bool> is_bbr_wanted() {
@@ -45,14 +38,13 @@ std::string fit_long_lines(int own, const std::vector<PeerSockets>& sockets,
     const int refused = ask_for_bbr(sockets[rank].data, least);
     if (refused == 0) continue;
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-    problem = congestion_control(sockets[rank].data) + " (BBR: " + os_error_text(refused) + ")";
+    problem = sockets[rank].data.state().congestion_control + " (BBR: " + os_error_text(refused) + ")";
   }
   if (ranks.empty()) return {};
   return "rank " + std::to_string(own) + "'s lines to rank " + ranks +
          " are long, and their congestion control is " + problem +
-         ", which is slow where packets are lost: allow BBR by modprobe tcp_bbr and "
-         "sysctl net.ipv4.tcp_allowed_congestion_control='reno cubic bbr', or make it the default; "
-         "DELTAWIRE_BBR=off keeps this quiet";
+         ", which is slow where packets are lost: " + std::string(kHowToAllowBbr) +
+         "; DELTAWIRE_BBR=off keeps this quiet";
 }
 
 }  // namespace deltawire

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deltawire/result.h"
@@ -16,8 +17,14 @@ namespace deltawire {
 // time.
 inline constexpr std::chrono::microseconds kLongRoundTrip = std::chrono::milliseconds(5);
 
-// Asks the kernel for BBR on a connection whose round trip is at least that long. Returns the errno with
-// which it refuses, otherwise 0.
+inline constexpr std::string_view kHowToAllowBbr =
+    "allow BBR by modprobe tcp_bbr and sysctl net.ipv4.tcp_allowed_congestion_control='reno cubic bbr', or "
+    "make it the default";
+
+// Asks the kernel for BBR on a TCP socket, connected or not. Returns the errno with which it refuses,
+// otherwise 0.
+int ask_for_bbr(int fd) noexcept;
+// The same on a connection whose round trip is at least that long; 0 on others.
 int ask_for_bbr(const Connection& line, std::chrono::microseconds least = kLongRoundTrip) noexcept;
 
 // Unless the environment has DELTAWIRE_BBR=off. Errors: kInvalidArgument if it says neither on nor off.

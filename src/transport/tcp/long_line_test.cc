@@ -50,10 +50,24 @@ std::string control_of(const Connection& line) {
 
 TEST(LongLine, ShortOnesKeepWhatTheKernelMade) {
   const auto ends = connect_by_reno();
-  EXPECT_GT(ends[0].round_trip().count(), 0);
+  EXPECT_GT(ends[0].state().round_trip.count(), 0);
   EXPECT_EQ(ask_for_bbr(ends[0], std::chrono::hours(1)), 0);
   EXPECT_EQ(control_of(ends[0]), "reno");
   EXPECT_EQ(ask_for_bbr(Connection{}), 0) << "this rank itself has none";
+}
+
+TEST(LongLine, ItsStateIsWhatTheKernelKnows) {
+  const auto ends = connect_by_reno();
+  const std::array<std::byte, 100> message{};
+  ASSERT_EQ(ends[0].send(message).bytes, message.size());
+  const LineState state = ends[0].state();
+  EXPECT_EQ(state.congestion_control, "reno");
+  EXPECT_GE(state.bytes_sent, message.size());
+  EXPECT_EQ(state.bytes_resent, 0u);
+  EXPECT_GT(state.segment_bytes, 500u);
+  const LineState none = Connection{}.state();
+  EXPECT_EQ(none.congestion_control, "");
+  EXPECT_EQ(none.segment_bytes, 0u);
 }
 
 TEST(LongLine, LongOnesGetBbrOrAnErrno) {

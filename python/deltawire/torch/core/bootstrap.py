@@ -149,7 +149,7 @@ def listen(interface: str | None, ports: tuple[int, int]) -> _core.Listener:
     leave, else (no MASTER_ADDR) on loopback."""
     if interface is None:
         master = os.environ.get("MASTER_ADDR")
-        interface = _core.local_address_towards(master) if master else "127.0.0.1"
+        interface = _core.local_address_towards(master or "127.0.0.1")
     return _core.Listener(interface, *ports)
 
 

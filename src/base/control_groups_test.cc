@@ -1,4 +1,4 @@
-#include "base/cpu_quota.h"
+#include "base/control_groups.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,7 +8,7 @@
 
 #include "base/temporary_folder_testing.h"
 
-namespace deltawire::cpu_quota_test {
+namespace deltawire::control_groups_test {
 namespace {
 
 // A machine's groups, in a folder.
@@ -67,5 +67,19 @@ TEST(CpuQuota, NoneWhereNothingCanBeRead) {
   EXPECT_EQ(groups.quota(), kNoCpuQuota);
 }
 
+TEST(MemoryLimit, IsTheLeastOfAllGroupsAbove) {
+  const Groups groups;
+  groups.write("groups", "5:memory:/docker/1\n0::/jobs/mine\n");
+  const auto limit = [&] { return memory_limit(groups.folder.path("groups"), groups.folder.path("mount")); };
+  EXPECT_EQ(limit(), kNoMemoryLimit);
+  groups.write("mount/jobs/memory.max", "max\n");
+  EXPECT_EQ(limit(), kNoMemoryLimit);
+  groups.write("mount/jobs/memory.max", "3000000\n");
+  groups.write("mount/jobs/mine/memory.max", "4000000\n");
+  EXPECT_EQ(limit(), 3000000u);
+  groups.write("mount/memory/docker/memory.limit_in_bytes", "2000000\n");
+  EXPECT_EQ(limit(), 2000000u);
+}
+
 }  // namespace
-}  // namespace deltawire::cpu_quota_test
+}  // namespace deltawire::control_groups_test

@@ -1,0 +1,60 @@
+#include "doctor/rates.h"
+
+#include <algorithm>
+
+#include "doctor/note.h"
+
+namespace deltawire::doctor {
+namespace {
+
+void take_until(Line& line, Deadline until) {
+  while (line.receive(kPieceBytes, until)) {
+  }
+}
+
+double seconds_between(Deadline from, Deadline to) {
+  return std::max(1e-6, std::chrono::duration<double>(to - from).count());
+}
+
+}  // namespace
+
+RateFindings take(Line& line, std::chrono::milliseconds time) {
+  RateFindings rate;
+  const std::uint64_t before = line.bytes_received();
+  const Deadline silent = in(kPatience);
+  while (line.bytes_received() == before && Clock::now() < silent) {
+    const auto piece = line.receive(kPieceBytes, std::min(silent, in(std::chrono::milliseconds(20))));
+    if (!piece && piece.error().code != ErrorCode::kTimeout) return rate;
+  }
+  rate.is_stalled = line.bytes_received() == before;
+  if (rate.is_stalled) return rate;
+  take_until(line, in(time / 2));
+  const std::uint64_t at_half = line.bytes_received();
+  const Deadline half = Clock::now();
+  take_until(line, in(time / 2));
+  rate.bytes_per_second =
+      static_cast<double>(line.bytes_received() - at_half) / seconds_between(half, Clock::now());
+  return rate;
+}
+
+std::optional<std::vector<std::byte>> give(Line& line, std::chrono::milliseconds time) {
+  const std::vector<std::byte> piece(kPieceBytes);
+  const Deadline end = in(time + 2 * kPatience);
+  while (Clock::now() < end) {
+    const Status sent = line.send(piece, in(kPatience));
+    // A send that is late leaves half a piece behind: nothing can follow it, but the answer can come.
+    auto said = line.receive(kNoteBytesMax, sent ? Clock::now() : end);
+    if (said) return *std::move(said);
+    if (said.error().code != ErrorCode::kTimeout) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void note_state(const LineState& state, RateFindings& rate) {
+  rate.congestion_control = state.congestion_control;
+  if (state.bytes_sent > 0) {
+    rate.resent = static_cast<double>(state.bytes_resent) / static_cast<double>(state.bytes_sent);
+  }
+}
+
+}  // namespace deltawire::doctor

@@ -102,6 +102,8 @@ class DELTAWIRE_API Session {
   Memory memory() const noexcept;  // the reducer's
   Traffic traffic() const;         // the transport's; after close() its last
   LastCommit last_commit() const;  // likewise; Transport::last_commit
+  // Transport::line_state of each rank, the own one empty; none after close().
+  std::vector<LineState> lines() const;
 
  private:
   struct DELTAWIRE_HIDDEN Parts;

@@ -269,6 +269,18 @@ void bind_sessions(nb::module_& module) {
           "must stay until callback(error or None, report or None) has run, in the order of buckets, on a "
           "thread of the session's that does nothing else.");
   session.def(
+      "lines",
+      [](const SessionHandle& self) {
+        std::vector<std::pair<double, std::string>> lines;
+        for (const LineState& line : self->lines()) {
+          lines.emplace_back(std::chrono::duration<double>(line.round_trip).count(), line.congestion_control);
+        }
+        return lines;
+      },
+      "To each rank, as they were when the ranks met: the round trip in seconds, and the congestion control; "
+      "0 "
+      "and \"\" where it is no TCP, and to this rank itself.");
+  session.def(
       "refine_means",
       [](SessionHandle& self, float pull) {
         raise_if_failed(without_gil([&] { return self->refine_means(pull); }));

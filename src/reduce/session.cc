@@ -231,6 +231,15 @@ Traffic Session::traffic() const {
   return parts_->transport ? parts_->transport->traffic() : parts_->last_traffic;
 }
 
+std::vector<LineState> Session::lines() const {
+  std::vector<LineState> lines;
+  const auto transport = parts_->forked() ? nullptr : parts_->open_transport();
+  for (int rank = 0; transport && rank < transport->world_size(); ++rank) {
+    lines.push_back(transport->line_state(rank));
+  }
+  return lines;
+}
+
 LastCommit Session::last_commit() const {
   if (parts_->forked()) return {};
   if (const auto transport = parts_->open_transport()) return transport->last_commit();

@@ -1,6 +1,7 @@
 """explain(): which codec each tensor gets, what it took, and the table."""
 
 import json
+import os
 
 import deltawire
 import deltawire.torch
@@ -161,6 +162,26 @@ def check_dict(table):
     assert made["rows"][2]["times_smaller"] == table.rows[2].times_smaller
     assert made["total"]["bytes_sent"] == table.total.bytes_sent
     assert made["spec"] == table.spec and made["other_bytes"] == table.other_bytes
+
+
+def over(rank, world_size, report, sockets):
+    os.environ["DELTAWIRE_LOCAL_SOCKETS"] = sockets
+    hook = deltawire.torch.register(wrapped(Net()), "3lc")
+    table = hook.explain()
+    hook.close()
+    assert hook.explain().lines == ()
+    return table
+
+
+def test_lines_say_what_the_kernel_gave():
+    for rank, table in enumerate(results(over, 2, "off")):
+        seconds, control = table.lines[1 - rank]
+        assert 0 < seconds < 60 and control
+        assert table.lines[rank] == (0, "")
+        assert f"lines: {control} to ranks {1 - rank}, {1e3 * seconds:.3g} ms" in str(table)
+        assert table.to_dict()["lines"][1 - rank] == [seconds, control]
+    for table in results(over, 2, "on"):
+        assert table.lines == ((0, ""), (0, "")) and "lines:" not in str(table)
 
 
 def of_a_trainer(rank, world_size, report):

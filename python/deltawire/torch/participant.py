@@ -192,7 +192,8 @@ class Participant(ClosesAtEnd, BaseSession):
         finite = (record for record in reversed(self._history.records) if record["finite"])
         last = next((record["bytes_sent"] for record in finite), None)
         explained = explanation(self.spec, tensors, uses, step, (self.world_size, last))
-        return dataclasses.replace(explained, coded_on=coded_on)
+        lines = tuple(self._session.lines())
+        return dataclasses.replace(explained, coded_on=coded_on, lines=lines)
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""

@@ -105,6 +105,10 @@ class ElasticCore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session.core, name)
 
+    def lines(self) -> list[tuple[float, str]]:
+        """None: each epoch has others."""
+        return []
+
     @property
     def place(self) -> tuple[int, int]:
         """Rank and world size of the present epoch."""

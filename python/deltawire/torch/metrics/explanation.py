@@ -88,6 +88,9 @@ class Explanation:
             first step.
         coded_on: the device that encodes and decodes, "cpu" or "cuda:0".
         note: a line above the table, or "".
+        lines: to each rank, as they were when the ranks met: seconds there and back, and the
+            congestion control that the kernel gave; 0 and "" where it is no TCP. Empty without an
+            exchange.
     """
 
     spec: str
@@ -97,6 +100,7 @@ class Explanation:
     other_bytes: int | None
     coded_on: str = "cpu"
     note: str = ""
+    lines: tuple[tuple[float, str], ...] = ()
 
     @property
     def pattern(self) -> str:
@@ -136,6 +140,7 @@ class Explanation:
             "other_bytes": self.other_bytes,
             "coded_on": self.coded_on,
             "note": self.note,
+            "lines": [list(line) for line in self.lines],
         }
 
     def __repr__(self) -> str:
@@ -170,6 +175,14 @@ class Explanation:
         else:
             yield "bytes: of one encoding, at most; the values decide how many it will be."
             yield "smaller: how many times, than bare values, at least."
+        ways: dict[str, list[int]] = {}
+        for rank, (_, control) in enumerate(self.lines):
+            ways.setdefault(control, []).append(rank)
+        for control, ranks in ways.items():
+            if control:
+                longest = max(self.lines[rank][0] for rank in ranks)
+                names = ", ".join(map(str, ranks))
+                yield f"lines: {control} to ranks {names}, {1e3 * longest:.3g} ms there and back."
         if any(row.raw for row in self.rows):
             yield "raw: below min_elements; a head would cost more than a codec saves."
         if self.total.residual_bytes:

@@ -1,5 +1,5 @@
 """`deltawire doctor` between two network namespaces with faults, each of which it must name. What
-it makes of findings, and its messages, are tested in src/doctor."""
+it makes of findings, and its messages, are tested in apps/doctor."""
 
 import ctypes
 import json

@@ -12,6 +12,7 @@
 #include "deltawire/elastic.h"
 #include "deltawire/file.h"
 #include "deltawire/frame.h"
+#include "deltawire/huge_pages.h"
 #include "deltawire/optimizer.h"
 #include "deltawire/optimizer_rules.h"
 #include "deltawire/part_backend.h"

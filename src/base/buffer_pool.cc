@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "deltawire/huge_pages.h"
+
 namespace deltawire {
 namespace {
 
@@ -35,6 +37,7 @@ BufferPool::Buffer BufferPool::take(std::uint64_t bytes, std::uint64_t slack) {
     idle_.reserve(idle_.size() + in_use_ + 1);
     buffer.memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes + slack);
     buffer.capacity_ = bytes + slack;
+    ask_for_huge_pages({buffer.memory_.get(), buffer.capacity_});
     step_bytes_ += buffer.capacity_;
   }
   buffer.pool_ = this;

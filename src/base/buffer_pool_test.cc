@@ -1,13 +1,35 @@
 #include "base/buffer_pool.h"
 
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 namespace deltawire {
 namespace {
+
+// What the system's list of this process's memory says of where `at` lies; empty: nothing.
+std::string flags_of(const std::byte* at) {
+  std::ifstream list("/proc/self/smaps");
+  bool is_here = false;
+  for (std::string line; std::getline(list, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
+      const auto address = reinterpret_cast<std::uintptr_t>(at);
+      is_here = begin <= address && address < end;
+    } else if (is_here && line.starts_with("VmFlags:")) {
+      return line + " ";
+    }
+  }
+  return {};
+}
 
 class BufferPools : public ::testing::Test {
  protected:
@@ -115,6 +137,12 @@ TEST_F(BufferPools, ClearFreesWhatIsNotInUse) {
   EXPECT_EQ(held(), 1000u);
   const BufferPool::Buffer other = pool_.take(100000);
   EXPECT_EQ(held(), 101000u);
+}
+
+TEST_F(BufferPools, AskForHugePagesForLongMemory) {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "no huge pages here";
+  const BufferPool::Buffer buffer = pool_.take(8U << 20U);
+  EXPECT_NE(flags_of(buffer.bytes().data() + (4U << 20U)).find(" hg "), std::string::npos);
 }
 
 }  // namespace

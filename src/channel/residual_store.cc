@@ -8,10 +8,20 @@
 #include <tuple>
 
 #include "base/float_environment.h"
+#include "deltawire/huge_pages.h"
 #include "codecs/spec_string.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
+namespace {
+
+void make_room(std::vector<float>& values, std::size_t count) {
+  if (values.capacity() >= count) return;
+  values.reserve(count);
+  ask_for_huge_pages({reinterpret_cast<std::byte*>(values.data()), sizeof(float) * values.capacity()});
+}
+
+}  // namespace
 
 ResidualStore::Entry* ResidualStore::find(const Named& part) const {
   if (entries_.empty()) return nullptr;
@@ -40,7 +50,7 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
     made->place = in_order_.size();
     made->first = part.first;
     made->elements = count;
-    if (backend_ == nullptr) made->values.reserve(count);
+    if (backend_ == nullptr) make_room(made->values, count);
     made->held = MeteredBytes(meter_, MemoryMeter::Use::kResiduals);
     made->count();
     entry = made.get();
@@ -130,6 +140,7 @@ Residual ResidualStore::keep_for_step(Entry& entry) {
   if (nothing_waits) {
     entry.saved.clear();
   } else {
+    make_room(entry.saved, entry.values.size());
     entry.saved.resize(entry.values.size());
     entry.saved.swap(entry.values);
   }

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 148_340,
-    "library (src, include, python), lines": 115_210,
+    "product code, lines": 148_285,
+    "library (src, include, python), lines": 114_845,
     "library, files": 792,
-    "of it python, lines": 34_300,
-    "lab, lines": 10_520,
-    "tests without golden files and traces, lines": 105_950,
-    "files tracked": 3_424,
+    "of it python, lines": 34_405,
+    "lab, lines": 11_095,
+    "tests without golden files and traces, lines": 105_265,
+    "files tracked": 3_420,
 }
 
 

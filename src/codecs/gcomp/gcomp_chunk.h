@@ -39,6 +39,14 @@ std::uint32_t encode_chunk(const Kernels& kernels, const Values& given, const Ch
 std::uint32_t encode_halved(const Kernels& kernels, const Values& chunk, const ChunkPlace& out,
                             const Exec& exec, float* halves);
 
+// halves[i] = in + residual as the chunk's precision of 16 bits holds it: the nearest, ties to even; of what
+// is beyond the largest finite number, that.
+void round_to_halves(const Values& chunk, float* halves) noexcept;
+
+// The residual = in + residual - halves + left, where `left` is what coding the halves left. 0 for NaN and
+// Inf.
+void keep_left_over(const Values& chunk, const float* halves, const float* left) noexcept;
+
 // Decodes a chunk into target.count values, on all threads that there are. On a fault the slot's content is
 // unspecified.
 Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target, Workers* workers);

@@ -7,7 +7,6 @@
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_chunk.h"
-#include "codecs/gcomp/gcomp_halves.h"
 #include "codecs/gcomp/gcomp_heads.h"
 #include "codecs/gcomp/gcomp_table.h"
 #include "codecs/streamed_copy.h"

@@ -1,10 +1,10 @@
-#include "codecs/gcomp/gcomp_halves.h"
-
+// Values of 16 bits, in float32: the rounding before gcomp's coding, and what it leaves.
 #include <algorithm>
 
 #include "base/bit_functions.h"
 #include "base/float16.h"
 #include "base/float_bits.h"
+#include "codecs/gcomp/gcomp_chunk.h"
 
 namespace deltawire::gcomp {
 

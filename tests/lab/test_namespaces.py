@@ -98,8 +98,9 @@ def test_a_tiny_run_over_real_links(image_folder: Path, tmp_path: Path):
     assert plain["detail"]["label"] == "plain DDP (real link)"
     for row in (plain, fp32):
         assert row["bit_equal"] is True
-        # 2 ranks send one tensor each: 1.7 MB at 25 MB/s, less one burst; no machine is faster.
-        assert row["ms_per_step"] > 60
+        # 2 ranks send one tensor each: 1.7 MB at 25 MB/s, less one burst; no machine is faster. A
+        # row of a busy machine has no time, but that is still what its only training took.
+        assert row["detail"]["repeats"][0]["ms_per_step"] > 60
     assert names_of_namespaces(demo.pid) == []
 
 

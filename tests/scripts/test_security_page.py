@@ -7,12 +7,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "security.md").read_text(encoding="utf-8")
 
 
-def sources(folder, pattern):
-    return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / folder).rglob(pattern))
+def sources(pattern, *folders):
+    paths = [path for folder in folders for path in (ROOT / folder).rglob(pattern)]
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
 def test_every_test_that_the_page_names_is_there():
-    cpp, python = sources("src", "*_test.cc"), sources("tests", "test_*.py")
+    cpp, python = sources("*_test.cc", "src", "apps"), sources("test_*.py", "tests")
     named = re.findall(r"`([A-Z]\w+)\.(\w+|\*)`", PAGE)
     assert len(named) >= 19
     for suite, name in named:

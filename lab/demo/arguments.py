@@ -20,7 +20,7 @@ codec sends most of a gradient in later steps train without momentum; their name
 
 _EXAMPLES = """\
 examples:
-  python -m lab.demo                            all rows over 100 Mbit/s: 6 to 8 minutes
+  python -m lab.demo                            all rows over 100 Mbit/s: 9 minutes on 2 cores
   python -m lab.demo --methods fp32 3lc:s=1.5   two rows; any spec of codec or reducer is a method
   python -m lab.demo --repeats 3                three seeds a row: how much is luck? 3 times as long
   python -m lab.demo --methods fp32@10 sbc@10   weight updates after 10 local steps

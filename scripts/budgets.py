@@ -29,7 +29,7 @@ LIMITS = {
     "library, files": 792,
     "of it python, lines": 34_405,
     "lab, lines": 11_095,
-    "tests without golden files and traces, lines": 105_265,
+    "tests without golden files and traces, lines": 105_275,
     "files tracked": 3_420,
 }
 

@@ -198,8 +198,9 @@ def _table(heads: tuple[str, ...], cells: list[list[str]]) -> str:
 
 
 def _note(plain: dict) -> str:
-    """ " (modelled)" or " (real link)"."""
-    return plain["detail"]["label"].removeprefix("plain DDP")
+    """ " (modelled)", or nothing where it ran over the same links as all rows."""
+    note = plain["detail"]["label"].removeprefix("plain DDP")
+    return note if "modelled" in note else ""
 
 
 def _sent(row: dict) -> str:

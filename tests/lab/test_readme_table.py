@@ -145,6 +145,11 @@ def test_figures_reach_readme_and_its_plot(tmp_path: Path):
     assert "PyTorch's own DDP (modelled) takes 61 (61-61) ms per step" in pages[0]
     assert "| `3lc:s=1.00` | 85.0 % (84.1-86.2) | 61 (61-61) | 0.80 MB | 5.0 | 0.0" in pages[1]
     assert "SBC p=1%, 10 steps" in (tmp_path / readme.PLOT).read_text()
+    plain = next(row for row in results["rows"] if row["method"] == "plain")
+    plain["detail"]["label"] = "plain DDP (real link)"
+    readme.update(tmp_path, results)
+    page = (tmp_path / readme.PAGES[0]).read_text()
+    assert "as plain DDP's, 85" in page and "own DDP takes 61" in page, "measured, as all rows are"
 
 
 def test_an_incomplete_demo_is_refused(tmp_path: Path):

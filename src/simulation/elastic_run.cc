@@ -302,6 +302,7 @@ bool ElasticRun::has_missed_others(const ElasticLife& own) {
   return std::ranges::any_of(lives_, [&](const auto& other) {
     if (other->is_dead || other->is_over || !other->has_met || scheduler_.is_frozen(other->process))
       return false;
+    if (other->epoch <= own.epoch) return false;  // it stands where this one joined
     const auto first = std::ranges::find(commits_, other->epoch, &ElasticCommit::epoch);
     const bool is_known = first != commits_.end() && first->at < scheduler_.read() - kKnown;
     const bool hears =

@@ -176,10 +176,10 @@ void plan_for(const DoctorOptions& options, std::uint64_t ranks, Diagnosis& diag
     link.latency_seconds = std::max(link.latency_seconds, line.round_trip / 2);
   }
   if (!is_known) return;
-  const auto kbit = [](double rate) { return std::to_string(std::max(8.0, 8e-3 * rate)) + "kbit"; };
-  const std::string text = kbit(link.down_bytes_per_second) + "/" + kbit(link.up_bytes_per_second) + "," +
-                           std::to_string(1e3 * link.latency_seconds) + "ms";
-  const auto report = quick_plan(options.parameters, static_cast<int>(ranks), text, options.tier);
+  for (double* rate : {&link.up_bytes_per_second, &link.down_bytes_per_second}) {
+    *rate = std::max(kSlowestLink, *rate);
+  }
+  const auto report = quick_plan(options.parameters, static_cast<int>(ranks), link, options.tier);
   if (!report) return;
   const Plan& plan = report->plans.front().plan;
   diagnosis.reason = plan.reason;

@@ -144,14 +144,16 @@ Outcome<Workload> workload_of(const PlanCommandOptions& options, const std::vect
   return workload;
 }
 
-Outcome<void> make_plans(const PlanCommandOptions& options, const std::vector<CodecFigures>& codecs,
-                         PlanReport& report) {
-  const auto ranks = parse_ranks(options.ranks);
-  if (!ranks) return tl::unexpected<Failure>(ranks.error());
-  const auto links = parse_links(options.link);
-  if (!links) return tl::unexpected<Failure>(links.error());
-  for (const int count : *ranks) {
-    for (const Link& link : *links) {
+// What is planned for: each number of ranks on each link.
+struct Sites {
+  std::vector<int> ranks;
+  std::vector<Link> links;
+};
+
+Outcome<void> make_plans(const PlanCommandOptions& options, const Sites& sites,
+                         const std::vector<CodecFigures>& codecs, PlanReport& report) {
+  for (const int count : sites.ranks) {
+    for (const Link& link : sites.links) {
       Site site{count, link, {}};
       site.machine.cores = options.cores > 0 ? options.cores : Workers::processors();
       site.machine.coding_threads = options.threads;
@@ -164,22 +166,26 @@ Outcome<void> make_plans(const PlanCommandOptions& options, const std::vector<Co
 }
 
 // Checks that need no measurement.
-Outcome<void> check_request(const PlanCommandOptions& options) {
-  if (options.input.empty() && options.figures.empty()) {
+Outcome<Sites> check_request(const PlanCommandOptions& options) {
+  if (options.input.empty() && options.figures.empty() && options.parameters == 0) {
     return misused(
         "plan: give --input, a model's gradients, --parameters, its size, or --figures, an earlier plan's; "
         "see 'deltawire plan --help'");
   }
-  if (const auto ranks = parse_ranks(options.ranks); !ranks) return tl::unexpected<Failure>(ranks.error());
-  if (const auto links = parse_links(options.link); !links) return tl::unexpected<Failure>(links.error());
-  return check_outputs({options.json}, options.force);
+  auto ranks = parse_ranks(options.ranks);
+  if (!ranks) return tl::unexpected<Failure>(ranks.error());
+  auto links = parse_links(options.link);
+  if (!links) return tl::unexpected<Failure>(links.error());
+  if (auto checked = check_outputs({options.json}, options.force); !checked) {
+    return tl::unexpected<Failure>(checked.error());
+  }
+  return Sites{*std::move(ranks), *std::move(links)};
 }
 
-Outcome<PlanReport> make_report(PlanCommandOptions options) {
+Outcome<PlanReport> make_report(PlanCommandOptions options, const Sites& sites) {
   if (options.parameters > 0 && options.input.empty() && options.figures.empty()) {
     options.input = "synthetic:normal";
   }
-  if (auto checked = check_request(options); !checked) return tl::unexpected<Failure>(checked.error());
   PlanReport report;
   report.options = {*find_tier(options.tier), options.least_gain / 100};
   const auto material = gather_material(options, report);
@@ -187,14 +193,16 @@ Outcome<PlanReport> make_report(PlanCommandOptions options) {
   auto workload = workload_of(options, material->tensors);
   if (!workload) return tl::unexpected<Failure>(workload.error());
   report.workload = std::move(*workload);
-  if (auto made = make_plans(options, material->codecs, report); !made) {
+  if (auto made = make_plans(options, sites, material->codecs, report); !made) {
     return tl::unexpected<Failure>(made.error());
   }
   return report;
 }
 
 Outcome<void> plan(const PlanCommandOptions& options) {
-  const auto report = make_report(options);
+  const auto sites = check_request(options);
+  if (!sites) return tl::unexpected<Failure>(sites.error());
+  const auto report = make_report(options, *sites);
   if (!report) return tl::unexpected<Failure>(report.error());
   if (options.json != "-") std::cout << plan_text(*report) << "\n" << assumptions_text(*report);
   return write_output(options.json, plan_json(*report), options.force);
@@ -282,15 +290,13 @@ void add_outputs(CLI::App* command, PlanCommandOptions& options) {
 
 }  // namespace
 
-Outcome<PlanReport> quick_plan(std::uint64_t parameters, int ranks, const std::string& link,
+Outcome<PlanReport> quick_plan(std::uint64_t parameters, int ranks, const Link& link,
                                const std::string& tier) {
   PlanCommandOptions options;
   options.parameters = parameters;
-  options.ranks = std::to_string(ranks);
-  options.link = link;
   options.tier = tier;
   options.quick = options.quiet = true;
-  return make_report(std::move(options));
+  return make_report(std::move(options), {{ranks}, {link}});
 }
 
 void add_plan_command(CLI::App& app, Command& chosen) {

@@ -102,15 +102,7 @@ class Text {
 
   // Fills `out`; fewer bytes are the last ones.
   Result<std::size_t> read(std::span<char> out) {
-    std::size_t filled = 0;
-    while (filled < out.size()) {
-      const ssize_t got = ::read(file_.get(), out.data() + filled, out.size() - filled);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return io_error("cannot be read");
-      if (got == 0) break;
-      filled += static_cast<std::size_t>(got);
-    }
-    return filled;
+    return read_next(file_.get(), std::as_writable_bytes(out));
   }
 
  private:

@@ -70,6 +70,11 @@ Status write_at(int descriptor, Bytes bytes, std::uint64_t offset) {
       .map([](std::size_t) {});
 }
 
+Result<std::size_t> read_next(int descriptor, MutBytes out) {
+  return move_whole(out.size(), "cannot be read",
+                    [&](std::size_t at) { return ::read(descriptor, out.data() + at, out.size() - at); });
+}
+
 Result<std::size_t> read_at(int descriptor, MutBytes out, std::uint64_t offset) {
   return move_whole(out.size(), "cannot be read", [&](std::size_t at) {
     return pread(descriptor, out.data() + at, out.size() - at, static_cast<off_t>(offset + at));

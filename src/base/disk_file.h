@@ -27,10 +27,11 @@ class Descriptor {
   int number_;
 };
 
-// Errors: kIo, without the file's name: "cannot be written: <reason>". read_at returns fewer bytes only at
-// the end of the file.
+// Errors: kIo, without the file's name: "cannot be written: <reason>". read_next (from where the descriptor
+// stands; pipes, too) and read_at return fewer bytes only at the end.
 Status write_all(int descriptor, Bytes bytes);
 Status write_at(int descriptor, Bytes bytes, std::uint64_t offset);
+Result<std::size_t> read_next(int descriptor, MutBytes out);
 Result<std::size_t> read_at(int descriptor, MutBytes out, std::uint64_t offset);
 
 // Makes the names in a folder survive a power failure. Where the file system flushes no folders (some over a

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/os_error.h"
 
 namespace deltawire::cli {
 namespace {
@@ -44,17 +43,12 @@ class PipeSource final : public ByteSource {
       : descriptor_(descriptor), front_(std::move(front)) {}
 
   Result<std::size_t> read(MutBytes out) override {
-    std::size_t used = std::min(out.size(), front_.size() - taken_);
+    const std::size_t used = std::min(out.size(), front_.size() - taken_);
     if (used > 0) std::memcpy(out.data(), front_.data() + taken_, used);
     taken_ += used;
-    while (used < out.size()) {
-      const ssize_t got = ::read(descriptor_, out.data() + used, out.size() - used);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return io_error("cannot be read");
-      if (got == 0) break;
-      used += static_cast<std::size_t>(got);
-    }
-    return used;
+    const auto got = read_next(descriptor_, out.subspan(used));
+    if (!got) return forward_error(got);
+    return used + *got;
   }
 
  private:

@@ -9,8 +9,10 @@ Two ranks are in two network namespaces, with a line between them that `delay_li
 (bench/long_lines) plays: packets take half of the round trip each way, a share of them is lost, and
 there is a rate. `--controls` is what the kernel of both starts with: `cubic` and `bbr` leave it so
 (`DELTAWIRE_BBR=off`); `asked` starts with cubic, and deltawire asks for BBR where the line is long.
-Prints a Markdown table: the bytes that a rank sends, as a share of the line's rate, the delays of
-the exchange included; the median of `--steps` exchanges after the first.
+`--streams`: how many TCP streams carry a pair's messages, `auto` as deltawire chooses. With
+`--per-site 2` four ranks share the line, two at each end. Prints a Markdown table: the bytes that a
+site sends over the line, as a share of its rate, the delays of the exchange included; the median of
+`--steps` exchanges after the first.
 """
 
 import argparse
@@ -61,20 +63,26 @@ def line(program: Path, control: str, words: list[str]) -> Iterator[list[str]]:
                 run("ip", "netns", "delete", name)
 
 
-def share_of_rate(spec: str, steps: int, megabytes: float, rate: float, names: list[str]) -> float:
-    """Starts both ranks, and returns rank 0's figure."""
+def share_of_rate(
+    spec: str, steps: int, megabytes: float, rate: float, per_site: int, names: list[str]
+) -> float:
+    """Starts all ranks, and returns rank 0's figure."""
     token = secrets.token_hex(16)
     ranks = []
-    for rank, name in enumerate(names):
+    sites = [name for name in names for _ in range(per_site)]
+    for rank, name in enumerate(sites):
         words = [sys.executable, __file__, "--rank", str(rank), "--token", token]
         words += ["--spec", spec, "--megabytes", str(megabytes), "--steps", str(steps)]
+        words += ["--per-site", str(per_site)]
         prefix = ["ip", "netns", "exec", name]
         ranks.append(subprocess.Popen([*prefix, *words], stdout=subprocess.PIPE, text=True))
     said = [process.communicate()[0] for process in ranks]
     if any(process.returncode for process in ranks):
         raise SystemExit("a rank failed; its message is above")
     bytes_sent, seconds = (float(word) for word in said[0].split())
-    return 8 * bytes_sent / seconds / (rate * 1e6)
+    # A rank sends as much to each other rank; the line carries what goes to the other site.
+    bytes_over_line = per_site * bytes_sent * per_site / (2 * per_site - 1)
+    return 8 * bytes_over_line / seconds / (rate * 1e6)
 
 
 def run_rank(given: argparse.Namespace) -> None:
@@ -87,7 +95,7 @@ def run_rank(given: argparse.Namespace) -> None:
     with deltawire.Session(
         given.spec,
         rank=given.rank,
-        world_size=2,
+        world_size=2 * given.per_site,
         address=f"{ADDRESS[0]}:7000",
         token=given.token,
         connect_timeout=60,
@@ -99,7 +107,7 @@ def run_rank(given: argparse.Namespace) -> None:
             start = time.perf_counter()
             sent = session.all_reduce(tensors).bytes_sent
             times.append(time.perf_counter() - start)
-            assert np.all(tensors["w"] == 0.5)
+            assert np.all(tensors["w"] == (2 * given.per_site - 1) / 2)
     print(sent, statistics.median(times[1:] or times))
 
 
@@ -111,6 +119,8 @@ def main() -> None:
     parser.add_argument("--losses", type=float, nargs="+", default=[0, 0.1, 1], help="percent")
     controls = ("cubic", "bbr", "asked")
     parser.add_argument("--controls", nargs="+", choices=controls, default=controls)
+    parser.add_argument("--streams", nargs="+", default=["auto"], help="auto, or 1 to 8")
+    parser.add_argument("--per-site", type=int, default=1, help="ranks at each end; default 1")
     parser.add_argument("--rate", type=float, default=100, help="Mbit/s; default 100")
     parser.add_argument("--megabytes", type=float, default=16, help="of float32; default 16")
     parser.add_argument("--steps", type=int, default=3)
@@ -122,18 +132,21 @@ def main() -> None:
     if given.rank is not None:
         run_rank(given)
         return
-    print(f"{given.spec}, {given.megabytes:g} MB, 2 ranks, {given.rate:g} Mbit/s\n")
-    print("| round trip, loss | " + " | ".join(given.controls) + " |")
-    print("|---|" + "---:|" * len(given.controls))
+    kinds = [(control, streams) for control in given.controls for streams in given.streams]
+    ranks = 2 * given.per_site
+    print(f"{given.spec}, {given.megabytes:g} MB, {ranks} ranks, {given.rate:g} Mbit/s\n")
+    print("| round trip, loss | " + " | ".join(f"{c}, {s}" for c, s in kinds) + " |")
+    print("|---|" + "---:|" * len(kinds))
     for round_trip in given.round_trips:
         for loss in given.losses:
             cells = []
-            for control in given.controls:
+            for control, streams in kinds:
                 os.environ["DELTAWIRE_BBR"] = "on" if control == "asked" else "off"
+                os.environ["DELTAWIRE_STREAMS"] = streams
                 words = [str(number) for number in (round_trip / 2, loss / 100, given.rate)]
                 with line(given.delay_line, control, words) as names:
                     share = share_of_rate(
-                        given.spec, given.steps, given.megabytes, given.rate, names
+                        given.spec, given.steps, given.megabytes, given.rate, given.per_site, names
                     )
                 cells.append(f"{share:.0%}" if share > 0.1 else f"{share:.1%}")
             print(f"| {round_trip:g} ms, {loss:g} % | " + " | ".join(cells) + " |", flush=True)

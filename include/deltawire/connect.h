@@ -157,6 +157,11 @@ struct MeshOptions {
   // connect them in the clear; DELTAWIRE_SHARED_MEMORY=off in the environment turns it off, too. Both ranks
   // must want it, and the system allow it; otherwise the sockets carry the messages. TCP only.
   bool shared_memory = true;
+  // How many TCP streams carry the messages of a pair of ranks, 1 to 8: where a line loses packets, each gets
+  // a small share of its rate. 0: DELTAWIRE_STREAMS in the environment, or if that says nothing as many as
+  // the line asks for: from 5 ms of round trip on 4 where the kernel gives BBR, otherwise 8. The rank with
+  // the higher number decides. One of them may break without loss. Never more than one on the same machine.
+  int streams = 0;
   // Called when the ranks have connected, with a line for the log, at most once each: with whom this rank
   // shares no memory although it would, and why; to whom its line is long, and the kernel refuses BBR, for
   // which it is asked from 5 ms of round trip on (DELTAWIRE_BBR=off in the environment: it isn't). TCP only.

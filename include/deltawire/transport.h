@@ -60,6 +60,7 @@ struct LineState {
   std::uint64_t bytes_sent = 0;            // those that were sent again included
   std::uint64_t bytes_resent = 0;
   std::uint32_t segment_bytes = 0;  // most of a packet's payload
+  int streams = 1;                  // connections that carry the messages
 };
 
 // Thread rule: any thread may call any member. The transport makes progress on its own, so a posted message

@@ -271,15 +271,15 @@ void bind_sessions(nb::module_& module) {
   session.def(
       "lines",
       [](const SessionHandle& self) {
-        std::vector<std::pair<double, std::string>> lines;
+        std::vector<std::tuple<double, std::string, int>> lines;
         for (const LineState& line : self->lines()) {
-          lines.emplace_back(std::chrono::duration<double>(line.round_trip).count(), line.congestion_control);
+          const double round_trip = std::chrono::duration<double>(line.round_trip).count();
+          lines.emplace_back(round_trip, line.congestion_control, line.streams);
         }
         return lines;
       },
-      "To each rank, as they were when the ranks met: the round trip in seconds, and the congestion control; "
-      "0 "
-      "and \"\" where it is no TCP, and to this rank itself.");
+      "To each rank, as they were when the ranks met: the round trip in seconds, the congestion control, and "
+      "how many streams carry the messages; 0, \"\" and 1 where it is no TCP, and to this rank itself.");
   session.def(
       "refine_means",
       [](SessionHandle& self, float pull) {

@@ -21,13 +21,14 @@ namespace deltawire::test {
 using Ranks = std::vector<std::unique_ptr<Transport>>;
 using namespace std::chrono_literals;
 
-enum class MeshKind { kInproc, kTcp, kTls, kPackets, kGloo };
+enum class MeshKind { kInproc, kTcp, kTls, kStriped, kPackets, kGloo };
 
 inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info) {
   switch (info.param) {
     case MeshKind::kInproc: return "Inproc";
     case MeshKind::kTcp: return "Tcp";
     case MeshKind::kTls: return "Tls";
+    case MeshKind::kStriped: return "Striped";
     case MeshKind::kPackets: return "Packets";
     case MeshKind::kGloo: return "Gloo";
   }
@@ -103,6 +104,27 @@ inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOpti
     const auto at = static_cast<std::size_t>(rank);
     MeshOptions options = mesh_options(rank, all.endpoints);
     options.encryption = encryption;
+    if (!links.empty()) options.link = links[at];
+    auto transport = connect_tcp(std::move(all.listeners[at]), options);
+    ASSERT_TRUE(transport.has_value()) << transport.error().message;
+    ranks[at] = std::move(*transport);
+  });
+  return ranks;
+}
+
+// Several TCP streams for each pair of ranks. Who listens on all addresses has no local name, which would be
+// dialed first.
+inline Ranks connect_threads_by_streams(int world_size, int streams,
+                                        const std::vector<LinkOptions>& links = {},
+                                        Encryption encryption = Encryption::kOff) {
+  Listeners all = listen_all(world_size, "0.0.0.0");
+  for (Endpoint& endpoint : all.endpoints) endpoint.host = "127.0.0.1";
+  Ranks ranks(static_cast<std::size_t>(world_size));
+  run_ranks(world_size, [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    MeshOptions options = mesh_options(rank, all.endpoints);
+    options.encryption = encryption;
+    options.streams = streams;
     if (!links.empty()) options.link = links[at];
     auto transport = connect_tcp(std::move(all.listeners[at]), options);
     ASSERT_TRUE(transport.has_value()) << transport.error().message;

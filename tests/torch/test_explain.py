@@ -164,8 +164,9 @@ def check_dict(table):
     assert made["spec"] == table.spec and made["other_bytes"] == table.other_bytes
 
 
-def over(rank, world_size, report, sockets):
+def over(rank, world_size, report, sockets, streams="auto"):
     os.environ["DELTAWIRE_LOCAL_SOCKETS"] = sockets
+    os.environ["DELTAWIRE_STREAMS"] = streams
     hook = deltawire.torch.register(wrapped(Net()), "3lc")
     table = hook.explain()
     hook.close()
@@ -175,13 +176,16 @@ def over(rank, world_size, report, sockets):
 
 def test_lines_say_what_the_kernel_gave():
     for rank, table in enumerate(results(over, 2, "off")):
-        seconds, control = table.lines[1 - rank]
-        assert 0 < seconds < 60 and control
-        assert table.lines[rank] == (0, "")
+        seconds, control, streams = table.lines[1 - rank]
+        assert 0 < seconds < 60 and control and streams == 1
+        assert table.lines[rank] == (0, "", 1)
         assert f"lines: {control} to ranks {1 - rank}, {1e3 * seconds:.3g} ms" in str(table)
-        assert table.to_dict()["lines"][1 - rank] == [seconds, control]
-    for table in results(over, 2, "on"):
-        assert table.lines == ((0, ""), (0, "")) and "lines:" not in str(table)
+        assert table.to_dict()["lines"][1 - rank] == [seconds, control, streams]
+    for rank, table in enumerate(results(over, 2, "off", "3")):
+        assert table.lines[1 - rank][2] == 3
+        assert "ms there and back, 3 streams each." in str(table)
+    for table in results(over, 2, "on", "3"):
+        assert table.lines == ((0, "", 1), (0, "", 1)) and "lines:" not in str(table)
 
 
 def of_a_trainer(rank, world_size, report):

@@ -13,6 +13,7 @@
 #include <span>
 #include <utility>
 
+#include <poll.h>
 #include <sys/uio.h>
 
 #include "deltawire/tensor.h"
@@ -63,6 +64,8 @@ class Link {
 
   // Writable when send() may take something: for a socket, the same descriptor.
   virtual int send_fd() const noexcept { return fd(); }
+  // What to poll it for.
+  virtual short send_events() const noexcept { return POLLOUT; }
 
   // Sends a prefix of the pieces. REQUIRES: at most kMaxPieces, at least one byte.
   virtual IoResult send(std::span<const iovec> pieces) noexcept = 0;
@@ -97,6 +100,7 @@ class LinkDecorator : public Link {
 
   int fd() const noexcept override { return inner_->fd(); }
   int send_fd() const noexcept override { return inner_->send_fd(); }
+  short send_events() const noexcept override { return inner_->send_events(); }
   IoResult send(std::span<const iovec> pieces) noexcept override { return inner_->send(pieces); }
   IoResult recv(MutBytes into) noexcept override { return inner_->recv(into); }
   Deadline pump() noexcept override { return inner_->pump(); }

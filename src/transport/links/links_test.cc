@@ -17,7 +17,9 @@ class Links : public ::testing::TestWithParam<MeshKind> {
     return connect_ranks(GetParam(), 2, {{{}, {LinkFault{kind, 1, at_byte, delay}}}, {}});
   }
 };
-INSTANTIATE_TEST_SUITE_P(Meshes, Links, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls),
+INSTANTIATE_TEST_SUITE_P(Meshes, Links,
+                         ::testing::Values(MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls,
+                                           MeshKind::kStriped),
                          mesh_kind_name);
 
 double seconds_since(Deadline start) {

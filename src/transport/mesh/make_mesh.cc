@@ -11,6 +11,7 @@
 #include "base/os_error.h"
 #include "deltawire/connect.h"
 #include "transport/links/impaired_link.h"
+#include "transport/links/striped_link.h"
 #include "transport/mesh/engine.h"
 #include "transport/process/machine.h"
 
@@ -19,6 +20,16 @@ namespace deltawire {
 namespace {
 
 constexpr std::uint64_t kBurstMax = 16384;
+
+Result<std::unique_ptr<Link>> take_data_link(PeerSockets& sockets) {
+  if (sockets.more.empty()) return sockets.data.take_link();
+  std::vector<std::unique_ptr<Link>> streams;
+  streams.push_back(sockets.data.take_link());
+  for (Connection& one : sockets.more) {
+    if (one) streams.push_back(one.take_link());
+  }
+  return StripedLink::make(std::move(streams));
+}
 
 }  // namespace
 
@@ -54,7 +65,9 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     if (static_cast<int>(i) == self.rank) continue;
     links[i].control = sockets[i].control.take_link();
-    links[i].data = sockets[i].data.take_link();
+    auto data = take_data_link(sockets[i]);
+    if (!data) return forward_error(data);
+    links[i].data = std::move(*data);
   }
   return make_mesh(self, std::move(links), options, std::move(host));
 }

@@ -1,6 +1,8 @@
 // Puts a rank's transport together from connected sockets.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -15,6 +17,13 @@ namespace deltawire {
 struct PeerSockets {
   Connection data;
   Connection control;
+  std::vector<Connection> more{};  // for data, beside the first; some may be empty
+
+  // How many there are.
+  std::size_t streams_more() const noexcept {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(more, [](const Connection& one) { return static_cast<bool>(one); }));
+  }
 };
 
 // kInvalidArgument for an invalid shape or fault.

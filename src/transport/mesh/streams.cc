@@ -100,7 +100,7 @@ Deadline Streams::prepare_data(Peer& peer, std::span<pollfd> entries) {
     if (peer.sending) {
       peer.is_left_out = true;
     } else if (peer.send_at == kNever) {
-      entries[kDataOut] = {peer.data->send_fd(), POLLOUT, 0};
+      entries[kDataOut] = {peer.data->send_fd(), peer.data->send_events(), 0};
     } else {
       wake_at = std::min(wake_at, peer.send_at);
     }
@@ -172,6 +172,7 @@ void Streams::receive(Lock& lock, Peer& peer) {
   if (consensus_.failed() || peer.departure) return;
   peer.receive_at = step.retry_at;
   peer.receive_again = step.retry_at == kNever && peer.data->holds_received();
+  peer.pump_at = peer.data->pump();
   switch (step.kind) {
     case StreamStep::Kind::kMoved:
     case StreamStep::Kind::kIdle: return;

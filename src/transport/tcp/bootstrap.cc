@@ -5,6 +5,7 @@
 
 #include "transport/process/machine.h"
 #include "transport/tcp/descriptors.h"
+#include "transport/tcp/long_line.h"
 
 namespace deltawire {
 namespace {
@@ -25,6 +26,10 @@ bool may_be_host(const std::string& host) noexcept {
   });
 }
 
+bool is_missing(const PeerTable& table, int rank) noexcept {
+  return std::ranges::binary_search(table.missing(), rank);
+}
+
 // A line that is shaped or broken on purpose carries all that a rank gives.
 RollCall::Shares shares_of(const MeshOptions& options) noexcept {
   if (!options.shared_memory) return RollCall::Shares::kNothing;
@@ -35,6 +40,7 @@ RollCall::Shares shares_of(const MeshOptions& options) noexcept {
 Bootstrap::Met with_shared_memory(std::vector<PeerSockets> sockets, RollCall& call,
                                   const std::function<void(const std::string&)>& notice) {
   call.share_memory(sockets);
+  call.settle_more(sockets);
   if (const std::string unshared = call.describe_unshared(); !unshared.empty() && notice) notice(unshared);
   return {std::move(sockets), call.take_areas()};
 }
@@ -48,6 +54,7 @@ Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& o
       own_(listener->endpoint()),
       endpoints_(options.endpoints),
       peer_table_(options),
+      more_streams_(options.streams, is_bbr_wanted().value_or(true), options.rank, options.world_size),
       roll_call_(options.rank, options.world_size, shares_of(options)),
       pending_connections_(std::move(listener), options.world_size, policy_),
       end_(MachineClock::now() + options.connect_timeout),
@@ -118,7 +125,9 @@ Status Bootstrap::advance(Deadline now) {
   if (book_) {
     if (Status status = advance_book(); !status) return status;
   }
-  return has_met_all() ? roll_call_.advance(peer_table_.sockets(), peer_table_.data_streams()) : Status{};
+  if (!has_met_all()) return {};
+  more_streams_.advance(now, peer_table_, endpoints_, dialers_);
+  return roll_call_.advance(peer_table_.sockets(), peer_table_.data_streams(), more_streams_.given());
 }
 
 bool Bootstrap::has_met_all() const noexcept {
@@ -203,7 +212,7 @@ Status Bootstrap::watch_met_ranks(Deadline now) {
       miss(rank, i % 2 == 0 ? Claims::Stream::kControl : Claims::Stream::kData, now);
     }
   }
-  std::erase_if(gone_, [this](const Gone& gone) { return !is_missing(gone.rank); });
+  std::erase_if(gone_, [this](const Gone& gone) { return !is_missing(peer_table_, gone.rank); });
   return {};
 }
 
@@ -227,7 +236,10 @@ void Bootstrap::wait_for_news(Deadline now, Deadline until) {
     wake_at = std::min(wake_at, dialer.wake_at());
   }
   if (book_) book_->add_interests(peer_table_.sockets(), polls_);
-  if (has_met_all()) roll_call_.add_interests(peer_table_.sockets(), polls_);
+  if (has_met_all()) {
+    roll_call_.add_interests(peer_table_.sockets(), polls_);
+    wake_at = std::min({wake_at, more_streams_.wake_at(), roll_call_.wake_at()});
+  }
   add_met_ranks();
   if (options_.interrupted) wake_at = std::min(wake_at, now + kAskPause);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake_at - now).count();
@@ -238,10 +250,6 @@ void Bootstrap::wait_for_news(Deadline now, Deadline until) {
 // Whether that rank was connected and has hung up.
 bool Bootstrap::has_gone(int rank) const {
   return std::ranges::any_of(gone_, [rank](const Gone& gone) { return gone.rank == rank; });
-}
-
-bool Bootstrap::is_missing(int rank) const {
-  return std::ranges::binary_search(peer_table_.missing(), rank);
 }
 
 Deadline Bootstrap::end_of_patience() const {
@@ -258,12 +266,12 @@ void Bootstrap::tell_others(const Error& error) {
   // An invalid endpoint may be the very error; it can be ignored, since higher ranks dial this one.
   (void)prepare_dialers();
   // One connection is enough to tell a rank, and descriptors may be scarce.
-  std::erase_if(dialers_, [](const Dialer& dialer) { return dialer.stream() == Claims::Stream::kData; });
+  std::erase_if(dialers_, [](const Dialer& dialer) { return dialer.stream() != Claims::Stream::kControl; });
   while (true) {
     const Deadline now = MachineClock::now();
     // A rank that was told needs no connection any more; if none listens, none waits.
     std::erase_if(dialers_, [this](const Dialer& dialer) {
-      return dialer.findings().was_refused() || !is_missing(dialer.rank());
+      return dialer.findings().was_refused() || !is_missing(peer_table_, dialer.rank());
     });
     const bool all_higher_know =
         peer_table_.is_complete() || peer_table_.missing().back() < options_.rank || is_hidden();

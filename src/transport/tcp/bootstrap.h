@@ -12,6 +12,7 @@
 #include "deltawire/connect.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/dialer.h"
+#include "transport/tcp/more_streams.h"
 #include "transport/tcp/peer_table.h"
 #include "transport/tcp/pending_connections.h"
 #include "transport/tcp/roll_call.h"
@@ -52,7 +53,6 @@ class Bootstrap {
   std::string describe_missing() const;
   std::string describe_silence() const;
   bool has_gone(int rank) const;
-  bool is_missing(int rank) const;
   bool is_hidden() const;
   bool seeks_rank_0() const;
 
@@ -62,6 +62,7 @@ class Bootstrap {
   std::vector<Endpoint> endpoints_;  // by rank; port 0: not known yet
   std::optional<AddressBook> book_;  // with a rendezvous
   PeerTable peer_table_;
+  MoreStreams more_streams_;
   RollCall roll_call_;
   PendingConnections pending_connections_;
   std::vector<Dialer> dialers_;  // those still dialing

@@ -34,6 +34,11 @@ Status check_options(const MeshOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "connect_tcp: connect_timeout must be 1 ms to 24 h, not " +
                                                  std::to_string(options.connect_timeout.count()) + " ms");
   }
+  if (options.streams < 0 || options.streams > kStreamsMax) {
+    return fail(ErrorCode::kInvalidArgument,
+                "connect_tcp: streams must be 1 to " + std::to_string(kStreamsMax) +
+                    ", or 0 for as many as the line asks for, not " + std::to_string(options.streams));
+  }
   if (options.encryption == Encryption::kRequired && options.world_size > 1 && options.token == Token{}) {
     return fail(
         ErrorCode::kInvalidArgument,
@@ -66,7 +71,10 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   if (!may_share) return forward_error(may_share);
   const Result<bool> wants_bbr = is_bbr_wanted();
   if (!wants_bbr) return forward_error(wants_bbr);
+  const Result<int> streams = wanted_streams();
+  if (!streams) return forward_error(streams);
   MeshOptions own = options;
+  if (options.streams == 0) own.streams = *streams;
   own.shared_memory = options.shared_memory && *may_share;
   Result<Bootstrap::Met> met = Bootstrap(std::move(tcp), own, std::move(policy)).run();
   if (!met) {
@@ -76,6 +84,11 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   if (*wants_bbr) {
     const std::string refused = fit_long_lines(options.rank, met->sockets);
     if (!refused.empty() && options.notice) options.notice(refused);
+  }
+  for (const PeerSockets& peer : met->sockets) {
+    if (peer.more.empty()) continue;
+    keep_little_unsent(peer.data);
+    for (const Connection& one : peer.more) keep_little_unsent(one);
   }
   auto mesh = make_mesh({options.rank, options.epoch, options.names}, std::move(met->sockets), options.link,
                         std::move(met->areas));

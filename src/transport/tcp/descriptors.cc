@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "base/os_error.h"
+#include "transport/tcp/long_line.h"
 
 namespace deltawire {
 namespace {
@@ -99,6 +100,15 @@ std::size_t places_for_strangers(int world_size) noexcept {
   const std::uint64_t left = *most > taken ? *most - taken : 0;
   const std::uint64_t few = std::min(left, kFewStrangers + ranks);
   return std::max<std::size_t>({1, few, std::min(left / 2, kStrangers + ranks)});
+}
+
+int streams_that_fit(int world_size) noexcept {
+  const auto most = limit();
+  const std::uint64_t taken = open_now().value_or(0);
+  if (!most || world_size < 2) return kStreamsMax;
+  const std::uint64_t left = *most > taken ? *most - taken : 0;
+  const std::uint64_t more = left / 2 / static_cast<std::uint64_t>(world_size - 1);
+  return 1 + static_cast<int>(std::min<std::uint64_t>(more, kStreamsMax - 1));
 }
 
 Status DescriptorShortage::note(Deadline now, int self, int world_size, int error_number) {

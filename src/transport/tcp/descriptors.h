@@ -14,6 +14,10 @@ bool is_descriptor_shortage(int error_number) noexcept;
 // a thousand and all of these ranks, or half of what is left. Must be called before any connection is open.
 std::size_t places_for_strangers(int world_size) noexcept;
 
+// How many data streams each pair of ranks may have without using up more than half of the descriptors that
+// are left. Must be called when all ranks are connected, by one each.
+int streams_that_fit(int world_size) noexcept;
+
 // A brief shortage may end by itself, e.g. when strangers' connections are closed; a long one is an error.
 class DescriptorShortage {
  public:

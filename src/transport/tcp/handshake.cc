@@ -197,8 +197,8 @@ bool Handshake::parse_claims() {
   peer_.peer = load_le<std::uint32_t>(at + 12);
   if (peer_.version != own_.version) return true;
   const auto stream = static_cast<std::uint8_t>(at[6]);
-  const bool has_stream = stream == static_cast<std::uint8_t>(Claims::Stream::kData) ||
-                          stream == static_cast<std::uint8_t>(Claims::Stream::kControl);
+  const bool has_stream = stream >= static_cast<std::uint8_t>(Claims::Stream::kData) &&
+                          Claims::number_of(static_cast<Claims::Stream>(stream)) < Claims::kMoreStreamsMax;
   const auto role = is_dialer() ? Claims::Role::kListener : Claims::Role::kDialer;
   if (!has_stream || at[7] != static_cast<std::byte>(role)) return false;
   peer_.stream = static_cast<Claims::Stream>(stream);

@@ -10,7 +10,7 @@
 // The claims:
 //    0  u32  magic
 //    4  u16  version
-//    6  u8   stream: 1 data, 2 control
+//    6  u8   stream: 1 data, 2 control, from 3 on one more data stream
 //    7  u8   role of the sender: 1 dialer, 2 listener
 //    8  u32  rank of the sender; at doors 0xFFFF
 //   12  u32  the rank that it expects at the other end
@@ -54,10 +54,20 @@ inline constexpr std::size_t kClaimsBytes = 60;
 using ClaimsBytes = std::array<std::byte, kClaimsBytes>;
 
 struct Claims {
-  enum class Stream : std::uint8_t { kData = 1, kControl = 2 };
+  enum class Stream : std::uint8_t { kData = 1, kControl = 2, kMore = 3 };  // kMore + n: one more for data
+  static constexpr int kMoreStreamsMax = 7;
   enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
   static constexpr std::uint16_t kVersion = 7;
   static constexpr std::uint16_t kNobody = 0xFFFF;
+
+  // REQUIRES: 0 <= number < kMoreStreamsMax.
+  static constexpr Stream more_stream(int number) noexcept {
+    return static_cast<Stream>(static_cast<int>(Stream::kMore) + number);
+  }
+  // The number of one more data stream; below 0: it is none.
+  static constexpr int number_of(Stream stream) noexcept {
+    return static_cast<int>(stream) - static_cast<int>(Stream::kMore);
+  }
 
   std::uint16_t version = kVersion;
   Stream stream = Stream::kData;

@@ -341,7 +341,8 @@ TEST(Handshake, NonsenseBehindTheTokenIsBroken) {
     return ends.listener_state;
   };
   EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream{0}; }), State::kBroken);
-  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream{3}; }), State::kBroken);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::more_stream(7); }), State::kBroken);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::more_stream(6); }), State::kDone);
   EXPECT_EQ(listener_on([](Claims& h) { h.text.assign(1025, 'x'); }), State::kBroken);
   EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream::kData; }), State::kDone);
   const auto dialer_on = [](const std::function<void(Claims&)>& change) {
@@ -382,7 +383,7 @@ TEST(Handshake, EveryClaimIsChecked) {
   EXPECT_EQ(claiming(right), State::kDone);
   for (std::size_t at = 0; at < 4; ++at) EXPECT_EQ(with(at, 0), State::kStranger) << "magic";
   EXPECT_EQ(with(6, 0), State::kBroken) << "stream";
-  EXPECT_EQ(with(6, 3), State::kBroken) << "stream";
+  EXPECT_EQ(with(6, 10), State::kBroken) << "stream";
   EXPECT_EQ(with(7, 0), State::kBroken) << "role";
   EXPECT_EQ(with(7, 2), State::kBroken) << "role: a listener's";
   EXPECT_EQ(with(20, 8), State::kBroken) << "a text cut short";
@@ -396,7 +397,7 @@ TEST(Handshake, EveryClaimIsChecked) {
 TEST(Handshake, AnotherVersionIsNamedAndNothingBehindItIsRead) {
   Claims newer = dialer_claims();
   newer.version = Claims::kVersion + 1;
-  newer.stream = Claims::Stream{9};
+  newer.stream = Claims::Stream{99};
   Ends ends(newer, listener_claims());
   ends.run();
   EXPECT_EQ(ends.listener_state, State::kDone);

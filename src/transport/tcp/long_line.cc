@@ -1,6 +1,7 @@
 #include "transport/tcp/long_line.h"
 
 #include <cerrno>
+#include <cstdlib>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,6 +14,8 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kBbr = "bbr";
+constexpr int kStreamsOfBbr = 4;
+constexpr int kUnsentBytes = 128 << 10;
 
 }  // namespace
 
@@ -29,12 +32,34 @@ Result<bool> is_bbr_wanted() {
   return is_switched_on("DELTAWIRE_BBR");
 }
 
+int streams_for(const LineState& line, int wanted) {
+  if (line.segment_bytes == 0) return 1;
+  if (wanted > 0) return wanted;
+  if (line.round_trip < kLongRoundTrip) return 1;
+  return line.congestion_control == kBbr ? kStreamsOfBbr : kStreamsMax;
+}
+
+Result<int> wanted_streams() {
+  const char* const setting = std::getenv("DELTAWIRE_STREAMS");
+  const std::string_view chosen = setting == nullptr ? "" : setting;
+  if (chosen.empty() || chosen == "auto") return 0;
+  if (chosen.size() == 1 && chosen[0] >= '1' && chosen[0] <= '0' + kStreamsMax) return chosen[0] - '0';
+  return fail(ErrorCode::kInvalidArgument, "DELTAWIRE_STREAMS=\"" + printable_line(chosen) +
+                                               "\" is neither \"auto\" nor 1 to " +
+                                               std::to_string(kStreamsMax));
+}
+
+void keep_little_unsent(const Connection& line) noexcept {
+  (void)::setsockopt(line.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
+}
+
 std::string fit_long_lines(int own, const std::vector<PeerSockets>& sockets,
                            std::chrono::microseconds least) {
   std::string ranks;
   std::string problem;
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
     (void)ask_for_bbr(sockets[rank].control, least);
+    for (const Connection& one : sockets[rank].more) (void)ask_for_bbr(one, least);
     const int refused = ask_for_bbr(sockets[rank].data, least);
     if (refused == 0) continue;
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);

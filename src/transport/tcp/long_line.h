@@ -30,6 +30,17 @@ int ask_for_bbr(const Connection& line, std::chrono::microseconds least = kLongR
 // Unless the environment has DELTAWIRE_BBR=off. Errors: kInvalidArgument if it says neither on nor off.
 Result<bool> is_bbr_wanted();
 
+// How many data streams a line gets: `wanted`, or if that is 0 what its round trip and congestion control ask
+// for. 1 where it is no TCP.
+int streams_for(const LineState& line, int wanted);
+inline constexpr int kStreamsMax = 8;
+// What the environment's DELTAWIRE_STREAMS wants: "auto" (0, also if it is not set) or 1 to 8. Errors:
+// kInvalidArgument for anything else.
+Result<int> wanted_streams();
+// Lets the system hold back as little as keeps the line busy: what it takes beyond waits behind a lost packet
+// although another stream could send it.
+void keep_little_unsent(const Connection& line) noexcept;
+
 // Asks for it on the lines to all ranks. Returns a line for the log where the kernel refuses, otherwise
 // nothing.
 std::string fit_long_lines(int own, const std::vector<PeerSockets>& sockets,

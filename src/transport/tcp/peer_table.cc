@@ -40,7 +40,7 @@ Connection& socket_of(PeerSockets& sockets, Claims::Stream stream) noexcept {
 // A data stream within a machine has almost no latency to hide, so it sends from a small buffer, which stays
 // in the cache. For other machines the kernel chooses the sizes.
 void fit_buffers(int fd, Claims::Stream stream) noexcept {
-  if (stream != Claims::Stream::kData || !stays_on_this_machine(fd)) return;
+  if (stream == Claims::Stream::kControl || !stays_on_this_machine(fd)) return;
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kLocalSendBytes);
 }
 
@@ -207,6 +207,12 @@ Status PeerTable::add(const Claims& claims, Connection socket) {
     drop(rank, Claims::Stream::kData);
   }
   fit_buffers(socket.get(), claims.stream);
+  if (const int number = Claims::number_of(claims.stream); number >= 0) {
+    const auto place = static_cast<std::size_t>(number);
+    if (sockets.more.size() <= place) sockets.more.resize(place + 1);
+    sockets.more[place] = std::move(socket);
+    return {};
+  }
   socket_of(sockets, claims.stream) = std::move(socket);
   if (claims.stream == Claims::Stream::kData) ++data_streams_[claims.rank];
   if (sockets.data && sockets.control) std::erase(missing_, rank);
@@ -214,7 +220,9 @@ Status PeerTable::add(const Claims& claims, Connection socket) {
 }
 
 void PeerTable::drop(int rank, Claims::Stream stream) {
-  socket_of(sockets_[static_cast<std::size_t>(rank)], stream).reset();
+  PeerSockets& sockets = sockets_[static_cast<std::size_t>(rank)];
+  socket_of(sockets, stream).reset();
+  if (stream == Claims::Stream::kData) sockets.more.clear();
   const auto place = std::ranges::lower_bound(missing_, rank);
   if (place == missing_.end() || *place != rank) missing_.insert(place, rank);
 }
@@ -262,6 +270,7 @@ void PeerTable::give_up(const Error& error) {
     // Control first: a peer that sees the data connection end will look there for the reason.
     sockets.control.reset();
     sockets.data.reset();
+    sockets.more.clear();
     // The second process with that rank was turned away midway, and will connect again.
     if ((!is_told || twice_ == other) && other != rank()) missing_.push_back(other);
   }

@@ -38,7 +38,8 @@ class PeerTable {
   // kMismatch: another process with that rank is connected; both will be told.
   Status add(const Claims& claims, Connection socket);
 
-  // That connection has ended; the rank is missing until it connects again.
+  // That connection has ended; the rank is missing until it connects again. With the data stream all further
+  // ones are dropped.
   void drop(int rank, Claims::Stream stream);
 
   bool is_complete() const noexcept { return missing_.empty(); }

@@ -6,12 +6,18 @@
 #include <string>
 
 #include "base/os_error.h"
+#include "transport/process/machine.h"
+#include "transport/tcp/more_streams.h"
 
 namespace deltawire {
 namespace {
 
 constexpr std::byte kHere{0x48};    // "H"
 constexpr std::byte kShared{0x4D};  // "M"
+constexpr std::byte kNoMore{0x30};  // "0"; the digits after it are numbers of streams
+
+// How long the streams of which the other end has told may take: they are all but connected.
+constexpr std::chrono::milliseconds kMorePatience{5000};
 
 }  // namespace
 
@@ -21,7 +27,8 @@ RollCall::RollCall(int rank, int world_size, Shares shares)
       silent_rank_(world_size == 1 ? rank : -1),
       calls_(static_cast<std::size_t>(world_size)) {}
 
-Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams) {
+Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams,
+                         std::span<const int> more) {
   silent_rank_ = own_;
   if (may_have_area_) make_area(sockets);
   for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
@@ -35,12 +42,37 @@ Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vec
       if (call.may_share && is_lower(rank)) offer(call, sockets);
     }
     const bool answers = call.may_share && !is_lower(rank);
-    if (!answers) say(call, line, is_lower(rank));
+    const bool is_dialing = !more.empty() && more[rank] == MoreStreams::kDialing;
+    if (is_lower(rank) && !more.empty() && !is_dialing && !call.said) call.more = more[rank];
+    if (!answers && !is_dialing) say(call, line, is_lower(rank));
     if (Status status = hear(call, line, rank); !status) return status;
     if (answers && call.heard) say(call, line, false);
-    if ((!call.said || !call.heard) && silent_rank_ == own_) silent_rank_ = static_cast<int>(rank);
+    const bool is_ready = call.said && call.heard && !lacks_streams(call, sockets[rank]);
+    if (!is_ready && silent_rank_ == own_) silent_rank_ = static_cast<int>(rank);
   }
   return {};
+}
+
+// Those of a higher rank, which it has dialed: one that is still missing at the end has broken.
+bool RollCall::lacks_streams(const Call& call, const PeerSockets& sockets) noexcept {
+  return call.more_by != kNever && sockets.streams_more() < static_cast<std::size_t>(call.more) &&
+         MachineClock::now() < call.more_by;
+}
+
+Deadline RollCall::wake_at() const noexcept {
+  Deadline first = kNever;
+  for (const Call& call : calls_) first = std::min(first, call.more_by);
+  return first;
+}
+
+void RollCall::settle_more(std::vector<PeerSockets>& sockets) const {
+  for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
+    if (calls_[rank].more == 0) {
+      sockets[rank].more.clear();
+    } else if (sockets[rank].more.empty()) {
+      sockets[rank].more.emplace_back();  // the other end writes segments all the same
+    }
+  }
 }
 
 void RollCall::offer(Call& call, const std::vector<PeerSockets>& sockets) const {
@@ -72,7 +104,10 @@ void RollCall::say(Call& call, const Connection& line, bool to_lower) {
     call.said = send_with_files(line.get(), kShared, {&file, 1}).bytes == 1;
     return;
   }
-  const std::byte byte = call.memory ? kShared : kHere;
+  const bool has_more = to_lower && call.more > 0;
+  const std::byte byte = call.memory ? kShared
+                         : has_more  ? std::byte(std::to_integer<int>(kNoMore) + call.more)
+                                     : kHere;
   call.said = line.send(Bytes(&byte, 1)).bytes == 1;
 }
 
@@ -97,7 +132,9 @@ Status RollCall::hear(Call& call, const Connection& line, std::size_t rank) cons
       call.may_share ? receive_with_files(line.get(), got, files) : line.recv(MutBytes(&got, 1));
   if (result.bytes != 1) return {};
   const bool accepts = got == kShared && call.memory && is_lower(rank);
-  if (got != kHere && !accepts) {
+  const int more = std::to_integer<int>(got) - std::to_integer<int>(kNoMore);
+  const bool has_more = !is_lower(rank) && more > 0 && more <= Claims::kMoreStreamsMax;
+  if (got != kHere && !accepts && !has_more) {
     return fail(ErrorCode::kCorrupt,
                 "rank " + std::to_string(rank) +
                     " did not confirm that it is connected to all ranks; do all run the same version of "
@@ -105,6 +142,10 @@ Status RollCall::hear(Call& call, const Connection& line, std::size_t rank) cons
                 static_cast<int>(rank));
   }
   call.heard = true;
+  if (has_more) {
+    call.more = more;
+    call.more_by = MachineClock::now() + kMorePatience;
+  }
   if (is_lower(rank) && !accepts) {
     if (call.memory) call.problem = "rank " + std::to_string(rank) + " takes none";
     call.memory = {};

@@ -1,6 +1,8 @@
 // How a bootstrap ends: a rank that is connected to all others sends each of them one byte on the data
 // stream, and ends its bootstrap when it has received that byte from all. So no rank begins to work, with
-// deadlines, while others still connect. The mesh's messages follow on the same stream.
+// deadlines, while others still connect. The mesh's messages follow on the same stream, or on that and on
+// more of them: a rank that has dialed more (more_streams.h) says "1" to "7" instead of "H", and the other
+// end waits for as many.
 //
 // Two ranks that talk through a Unix socket in the clear agree at the same time to share memory. The higher
 // one sends its byte with the file (links/shared_memory.h). The lower one waits for that, and answers with
@@ -30,9 +32,14 @@ class RollCall {
   RollCall(int rank, int world_size, Shares shares = Shares::kNothing);
 
   // Sends and receives what is possible now on the data streams, and reads no byte beyond. `streams`:
-  // PeerTable::data_streams. REQUIRES: this rank is connected to all. Errors: kCorrupt, naming the rank that
-  // sent anything else.
-  Status advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams);
+  // PeerTable::data_streams. `more`: MoreStreams::given; empty: none has more. REQUIRES: this rank is
+  // connected to all. Errors: kCorrupt, naming the rank that sent anything else.
+  Status advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams,
+                 std::span<const int> more = {});
+
+  // Leaves PeerSockets::more to the ranks with which more streams were agreed, and to no other. REQUIRES:
+  // is_complete().
+  void settle_more(std::vector<PeerSockets>& sockets) const;
 
   // Gives the agreed memory to the data streams. REQUIRES: is_complete().
   void share_memory(std::vector<PeerSockets>& sockets);
@@ -46,6 +53,8 @@ class RollCall {
   // A rank that has not sent its byte. REQUIRES: advance(), !is_complete().
   int silent_rank() const noexcept { return silent_rank_; }
 
+  // When to call advance() again although nothing has come.
+  Deadline wake_at() const noexcept;
   void add_interests(const std::vector<PeerSockets>& sockets, std::vector<pollfd>& polls) const;
 
  private:
@@ -54,6 +63,8 @@ class RollCall {
     bool said = false;
     bool heard = false;
     bool may_share = false;
+    int more = 0;  // data streams besides the first, as one end says
+    Deadline more_by = kNever;
     SharedMemory memory{};  // offered to a lower rank or, of a higher one, mapped
     std::string problem{};  // why there is none
     PeerArea area{};
@@ -65,6 +76,7 @@ class RollCall {
   void say(Call& call, const Connection& line, bool to_lower);
   void offer_files(Call& call, const Connection& line);
   Status hear(Call& call, const Connection& line, std::size_t rank) const;
+  static bool lacks_streams(const Call& call, const PeerSockets& sockets) noexcept;
   void take_files(Call& call, std::size_t rank, std::span<GuardedFd> files) const;
 
   int own_;

@@ -88,9 +88,9 @@ class Explanation:
             first step.
         coded_on: the device that encodes and decodes, "cpu" or "cuda:0".
         note: a line above the table, or "".
-        lines: to each rank, as they were when the ranks met: seconds there and back, and the
-            congestion control that the kernel gave; 0 and "" where it is no TCP. Empty without an
-            exchange.
+        lines: to each rank, as they were when the ranks met: seconds there and back, the
+            congestion control that the kernel gave, and how many TCP streams carry the messages;
+            0, "" and 1 where it is no TCP. Empty without an exchange.
     """
 
     spec: str
@@ -100,7 +100,7 @@ class Explanation:
     other_bytes: int | None
     coded_on: str = "cpu"
     note: str = ""
-    lines: tuple[tuple[float, str], ...] = ()
+    lines: tuple[tuple[float, str, int], ...] = ()
 
     @property
     def pattern(self) -> str:
@@ -175,14 +175,15 @@ class Explanation:
         else:
             yield "bytes: of one encoding, at most; the values decide how many it will be."
             yield "smaller: how many times, than bare values, at least."
-        ways: dict[str, list[int]] = {}
-        for rank, (_, control) in enumerate(self.lines):
-            ways.setdefault(control, []).append(rank)
-        for control, ranks in ways.items():
+        ways: dict[tuple[str, int], list[int]] = {}
+        for rank, (_, control, streams) in enumerate(self.lines):
+            ways.setdefault((control, streams), []).append(rank)
+        for (control, streams), ranks in ways.items():
             if control:
                 longest = max(self.lines[rank][0] for rank in ranks)
                 names = ", ".join(map(str, ranks))
-                yield f"lines: {control} to ranks {names}, {1e3 * longest:.3g} ms there and back."
+                by = f", {streams} streams each" if streams > 1 else ""
+                yield f"lines: {control} to ranks {names}, {1e3 * longest:.3g} ms there and back{by}."
         if any(row.raw for row in self.rows):
             yield "raw: below min_elements; a head would cost more than a codec saves."
         if self.total.residual_bytes:

@@ -1,0 +1,186 @@
+// Ranks that talk over several TCP streams: how many they agree on, and that one may break.
+#include "transport/tcp/more_streams.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "transport/mesh_testing.h"
+#include "transport/tcp/long_line.h"
+#include "transport/tcp/roll_call.h"
+
+namespace deltawire::test::more_streams_test {
+namespace {
+
+LineState line_of(std::chrono::microseconds round_trip, const std::string& control) {
+  LineState line;
+  line.round_trip = round_trip;
+  line.congestion_control = control;
+  line.segment_bytes = 1448;
+  return line;
+}
+
+TEST(MoreStreams, LongLinesHaveSeveral) {
+  EXPECT_EQ(streams_for(line_of(4ms, "cubic"), 0), 1);
+  EXPECT_EQ(streams_for(line_of(5ms, "cubic"), 0), 8);
+  EXPECT_EQ(streams_for(line_of(5ms, "bbr"), 0), 4);
+  EXPECT_EQ(streams_for(line_of(200ms, "cubic"), 1), 1);
+  EXPECT_EQ(streams_for(line_of(1ms, "cubic"), 3), 3);
+  EXPECT_EQ(streams_for(LineState{}, 8), 1) << "no TCP";
+}
+
+class StreamsWanted : public ::testing::Test {
+ protected:
+  void TearDown() override { ::unsetenv("DELTAWIRE_STREAMS"); }
+};
+
+TEST_F(StreamsWanted, AreReadFromTheEnvironment) {
+  EXPECT_EQ(wanted_streams().value(), 0);
+  for (const auto& [text, number] : {std::pair{"auto", 0}, {"", 0}, {"1", 1}, {"8", 8}}) {
+    ::setenv("DELTAWIRE_STREAMS", text, 1);
+    EXPECT_EQ(wanted_streams().value(), number);
+  }
+  for (const char* text : {"0", "9", "12", "-1", "all", "2 "}) {
+    ::setenv("DELTAWIRE_STREAMS", text, 1);
+    EXPECT_EQ(wanted_streams().error().code, ErrorCode::kInvalidArgument) << text;
+  }
+  MeshOptions options;
+  options.endpoints = {{"127.0.0.1", 0}};
+  EXPECT_FALSE(connect_tcp(listen_tcp("127.0.0.1").value(), options));
+  ::unsetenv("DELTAWIRE_STREAMS");
+  options.streams = 9;
+  const auto mesh = connect_tcp(listen_tcp("127.0.0.1").value(), options);
+  ASSERT_FALSE(mesh);
+  EXPECT_EQ(mesh.error().message,
+            "connect_tcp: streams must be 1 to 8, or 0 for as many as the line asks for, not 9");
+}
+
+// The sockets of this process that are connected to `port`, as they were made: of each pair of ranks the
+// first, the control and then the further ones.
+std::vector<int> sockets_to(std::uint16_t port) {
+  std::vector<int> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), &::closedir);
+  while (const dirent* entry = ::readdir(folder.get())) {
+    const int fd = std::atoi(entry->d_name);
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.sin_family != AF_INET)
+      continue;
+    if (ntohs(peer.sin_port) == port) found.push_back(fd);
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+TEST(MoreStreams, AllRanksAgreeOnTheirNumber) {
+  for (const Encryption encryption : {Encryption::kOff, Encryption::kRequired}) {
+    const Ranks ranks = connect_threads_by_streams(3, 4, {}, encryption);
+    run_ranks(3, [&](int rank) {
+      Transport& self = *ranks[static_cast<std::size_t>(rank)];
+      for (int peer = 0; peer < 3; ++peer) {
+        EXPECT_EQ(self.line_state(peer).streams, peer == rank ? 1 : 4);
+      }
+      exchange_once(self);
+    });
+  }
+}
+
+TEST(MoreStreams, OnOneMachineThereIsOne) {
+  Listeners all = listen_all(2);
+  Ranks ranks(2);
+  run_ranks(2, [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    MeshOptions options = mesh_options(rank, all.endpoints);
+    options.streams = 8;
+    ranks[at] = connect_tcp(std::move(all.listeners[at]), options).value();
+  });
+  EXPECT_EQ(ranks[0]->line_state(1).streams, 1);
+}
+
+TEST(MoreStreams, ALostStreamIsNoLostRank) {
+  Listeners all = listen_all(2, "0.0.0.0");
+  for (Endpoint& endpoint : all.endpoints) endpoint.host = "127.0.0.1";
+  const std::uint16_t port = all.endpoints[0].port;
+  Ranks ranks(2);
+  run_ranks(2, [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    MeshOptions options = mesh_options(rank, all.endpoints);
+    options.streams = 3;
+    ranks[at] = connect_tcp(std::move(all.listeners[at]), options).value();
+  });
+  const std::vector<int> sockets = sockets_to(port);
+  ASSERT_EQ(sockets.size(), 4u);
+  const std::vector<std::byte> bytes = pattern(20000000, 3);
+  run_ranks(2, [&](int rank) {
+    Transport& self = *ranks[static_cast<std::size_t>(rank)];
+    for (Tag tag = 1; tag <= 3; ++tag) {
+      std::vector<std::byte> got(bytes.size());
+      const Handle receive = self.post_recv(1 - rank, tag, got);
+      const Handle send = send_bytes(self, 1 - rank, tag, bytes);
+      // The further ones were made last. By the third message only the first data stream is left.
+      const bool is_cut = rank == 1 && tag < 3 && ::shutdown(sockets[1 + tag], SHUT_RDWR) == 0;
+      EXPECT_EQ(is_cut, rank == 1 && tag < 3);
+      ASSERT_TRUE(self.wait(receive, soon()).has_value());
+      ASSERT_TRUE(self.wait(send, soon()).has_value());
+      EXPECT_TRUE(same_bytes(got, bytes));
+    }
+  });
+}
+
+TEST(MoreStreams, ARankThatDiesIsLostWithAllOfThem) {
+  Ranks ranks = connect_threads_by_streams(2, 4);
+  std::vector<std::byte> got(1000);
+  const Handle receive = ranks[0]->post_recv(1, 1, got);
+  ranks[1].reset();
+  const auto outcome = ranks[0]->wait(receive, soon());
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::kPeerLost);
+  EXPECT_EQ(outcome.error().suspect, 1);
+}
+
+TEST(RollCall, WaitsForTheStreamsThatTheOtherEndHasDialed) {
+  std::vector<PeerSockets> sockets(2);
+  auto ends = GuardedFd::open_socket_pair();
+  sockets[1].data = std::move(ends[0]);
+  const Connection other(std::move(ends[1]));
+  const std::vector<std::uint32_t> streams{0, 1};
+  RollCall call(0, 2);
+  const std::byte two{'2'};
+  ASSERT_EQ(other.send({&two, 1}).bytes, 1u);
+  ASSERT_TRUE(call.advance(sockets, streams));
+  EXPECT_FALSE(call.is_complete());
+  EXPECT_NE(call.wake_at(), kNever);
+  for (int number = 0; number < 2; ++number) {
+    EXPECT_FALSE(call.is_complete());
+    sockets[1].more.emplace_back(std::move(GuardedFd::open_socket_pair()[0]));
+    ASSERT_TRUE(call.advance(sockets, streams));
+  }
+  EXPECT_TRUE(call.is_complete());
+  call.settle_more(sockets);
+  EXPECT_EQ(sockets[1].more.size(), 2u);
+}
+
+TEST(RollCall, SaysHowManyWereDialedOnceThatIsKnown) {
+  std::vector<PeerSockets> sockets(2);
+  auto ends = GuardedFd::open_socket_pair();
+  sockets[0].data = std::move(ends[0]);
+  const Connection other(std::move(ends[1]));
+  const std::vector<std::uint32_t> streams{1, 0};
+  RollCall call(1, 2);
+  std::byte said{};
+  ASSERT_TRUE(call.advance(sockets, streams, std::vector{MoreStreams::kDialing, 0}));
+  EXPECT_EQ(other.recv({&said, 1}).kind, IoResult::Kind::kWouldBlock);
+  ASSERT_TRUE(call.advance(sockets, streams, std::vector{3, 0}));
+  EXPECT_EQ(other.recv({&said, 1}).bytes, 1u);
+  EXPECT_EQ(said, std::byte{'3'});
+  EXPECT_EQ(call.silent_rank(), 0);
+  call.settle_more(sockets);
+  EXPECT_EQ(sockets[0].more.size(), 1u) << "segments come, although all further streams have broken";
+}
+
+}  // namespace
+}  // namespace deltawire::test::more_streams_test

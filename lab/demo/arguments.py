@@ -25,7 +25,7 @@ examples:
   python -m lab.demo --repeats 3                three seeds a row: how much is luck? 3 times as long
   python -m lab.demo --methods fp32@10 sbc@10   weight updates after 10 local steps
   python -m lab.demo --methods fp32/adamw topk/adamw   AdamW instead of SGD
-  python -m lab.demo --methods @policy.toml     a codec for each tensor (algorithms.md, Rules)
+  python -m lab.demo --methods 'direct(conv*: 3lc, rest fp32)'   a codec for each tensor
   python -m lab.demo --link 1gbit --steps 100   a faster line, a shorter training
   python -m lab.demo --data mnist/              other idx files: train-images-idx3-ubyte[.gz] ...
   python -m lab.demo --network resnet20 --data cifar-10-batches-bin/ --batch 32 --steps 400

@@ -67,8 +67,8 @@ def names() -> list[str]:
 
 def find(name: str) -> Method:
     """The row of that name, or a row for any other reducer spec, such as "3lc:s=1.5" or
-    "ring(bf16)", or a file with a policy, "@policy.toml"; "spec@n" exchanges weight updates after n
-    local steps, and "/sgd" or "/adamw" at the end is the row's own optimizer.
+    "ring(bf16)"; "spec@n" exchanges weight updates after n local steps, and "/sgd" or "/adamw" at
+    the end is the row's own optimizer.
 
     Raises:
         UnknownMethod: neither (the message lists the known names), or a bad parameter.
@@ -76,8 +76,7 @@ def find(name: str) -> Method:
     for method in METHODS:
         if method.name == name:
             return method
-    file = "@" if name.startswith("@") else ""
-    given, optimizer = name.removeprefix(file), None
+    given, optimizer = name, None
     for each in OPTIMIZERS:
         if given.endswith(f"/{each}"):
             given, optimizer = given.removesuffix(f"/{each}"), each
@@ -87,17 +86,16 @@ def find(name: str) -> Method:
             f"method '{name}': write the number of local steps per exchange after the @, "
             f"1 ... {_MOST_LOCAL_STEPS:,}"
         )
-    import deltawire.policy  # here: the table alone is of use without the compiled extension
+    # Here: the table alone is of use without the compiled extension.
+    from deltawire import arguments, errors
 
     try:
-        parsed = deltawire.policy.spec_of(file + spec)
-    except deltawire.InvalidArgumentError as cause:
+        parsed = arguments.spec_of(spec)
+    except errors.InvalidArgumentError as cause:
         raise UnknownMethod(
             f"method '{name}': {cause}. Known methods: {', '.join(names())}, or any spec of a "
-            "codec or reducer, or @ and a file with a policy"
+            "codec or reducer"
         ) from cause
     local_steps = int(steps or 0)
     late = local_steps <= 1 and any(rule.is_late for rule in parsed.rules)
-    # A file is read once: it may be another one when the ranks start.
-    spec = parsed.text if file else spec
     return Method(name, spec, name, parsed.pattern, local_steps, late, optimizer)

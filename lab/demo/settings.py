@@ -85,8 +85,8 @@ class Settings:
         """Whether `register` changes how the optimizer steps what this row codes."""
         if method.spec is None or method.local_steps or self.same_optimizer:
             return False
+        from deltawire.arguments import spec_of
         from deltawire.errors import InvalidArgumentError
-        from deltawire.policy import spec_of
         from deltawire.torch.core.optimizer_rules.momentum_choice import (
             has_rule,  # needs the extension
         )

@@ -24,7 +24,6 @@ from deltawire.errors import (
     make_error,
 )
 from deltawire.optimizer import Optimizer
-from deltawire.policy import Policy, require_use, spec_of
 from deltawire.session.session import Session
 from deltawire.traces import Trace, TracedGradient, TracedTensor, TraceStep, read_trace
 
@@ -40,7 +39,6 @@ __all__ = [
     "LinkShape",
     "Optimizer",
     "ParameterInfo",
-    "Policy",
     "Sender",
     "Session",
     "Trace",
@@ -71,23 +69,21 @@ def codecs() -> list[CodecInfo]:
     return _core.registered_codecs()
 
 
-def canonical_spec(spec: Policy) -> str:
+def canonical_spec(spec: str) -> str:
     """A reducer's spec as text, with pattern and every parameter spelled out.
 
     "bf16" gives "direct(bf16)". Two reducers with equal canonical specs give equal bytes.
 
     Args:
-        spec: a codec's spec, rules, or a policy as `deltawire.policy.spec_text` describes it: a
-            dict, a list, JSON text, or a file, Path("policy.toml") or "@policy.toml".
+        spec: a codec, pattern and codec, or rules, "direct(conv*: 3lc, rest fp32)".
 
     Raises:
-        InvalidArgumentError (a ValueError): unknown pattern, codec, parameter or key, value out of
-            range, a file that can't be read.
+        InvalidArgumentError (a ValueError): unknown pattern, codec or parameter, bad value.
     """
-    return spec_of(spec).text
+    return arguments.spec_of(spec).text
 
 
-def uses_significance(spec: Policy) -> bool:
+def uses_significance(spec: str) -> bool:
     """Whether the spec's codec, with its parameters, uses significance (how much of each gradient
     the optimizer can see), so that `encode(significance=)` and
     `deltawire.torch.register(optimizer=)` have an effect.
@@ -95,7 +91,7 @@ def uses_significance(spec: Policy) -> bool:
     Raises:
         InvalidArgumentError (a ValueError): a bad spec.
     """
-    return spec_of(spec).uses_significance
+    return arguments.spec_of(spec).uses_significance
 
 
 def encode(
@@ -126,11 +122,7 @@ def encode(
     """
     _check_float32("encode takes", array)
     arguments.check_count("min_elements", min_elements)
-    if not isinstance(spec, str):
-        raise TypeError(
-            f"encode takes a codec's spec as text, e.g. '3lc:s=1.75', not {type(spec).__name__}; "
-            "rules for several arrays are for Channel and Session"
-        )
+    arguments.check_spec(spec)
     if significance is not None:
         _check_float32("significance takes", significance)
         if significance.shape != array.shape:
@@ -139,7 +131,7 @@ def encode(
                 f"significance has shape {significance.shape}, the array {array.shape}; give one "
                 "for each element",
             )
-        require_use(_core.Spec(spec), "significance")
+        arguments.require_use(_core.Spec(spec), "significance")
         significance = np.ascontiguousarray(significance)
     # ascontiguousarray would turn a scalar array into one of a single dimension.
     contiguous = array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -83,6 +83,37 @@ class ConnectionKeywords(TypedDict, total=False):
     connect_timeout: float
 
 
+def check_spec(spec: str) -> str:
+    """Returns the spec. Raises TypeError for anything but text."""
+    if not isinstance(spec, str):
+        raise TypeError(
+            "a spec is text, such as '3lc:s=1.75' or 'direct(conv*: 3lc, rest fp32)', not "
+            f"{type(spec).__name__}"
+        )
+    return spec
+
+
+def spec_of(spec: str) -> _core.Spec:
+    """The reducer's spec. In the pattern "hierarchical:group=host" the number of ranks on this host
+    takes the place of "host": torchrun's LOCAL_WORLD_SIZE. Raises InvalidArgumentError (a
+    ValueError), TypeError."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    known = int(ranks) if re.fullmatch("[0-9]{1,9}", ranks) else 0
+    return _core.Spec(check_spec(spec), ranks_of_host=known)
+
+
+def require_use(spec: _core.Spec, argument: str) -> None:
+    """Raises InvalidArgumentError if `argument`, which has to do with significance, would have no
+    effect."""
+    if spec.uses_significance:
+        return
+    users = [info.name for info in _core.registered_codecs() if info.significance]
+    advice = f", or use a codec that cuts by it: {', '.join(users)}" if users else ""
+    raise make_error(
+        "InvalidArgument", f"{argument} has no effect with '{spec.given}'; leave it out{advice}"
+    )
+
+
 def check_reducer(spec: str, options: _core.ReducerOptions) -> None:
     """Raises InvalidArgumentError for options that the spec's exchange can't have."""
     _core.explain(spec, options, [], 0)

@@ -9,7 +9,6 @@ import numpy as np
 
 from deltawire import _core, arguments, arrays
 from deltawire.errors import make_error
-from deltawire.policy import Policy, spec_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Channel:
 
     def __init__(
         self,
-        spec: Policy,
+        spec: str,
         *,
         rank: int = 0,
         world_size: int = 1,
@@ -59,8 +58,8 @@ class Channel:
     ) -> None:
         """
         Args:
-            spec: a codec and its parameters, or rules ("conv*: 3lc, rest fp32"), as text or as
-                `deltawire.policy.spec_text` takes them. No pattern: there is one sender.
+            spec: a codec and its parameters, or rules, "conv*: 3lc, rest fp32". No pattern: there
+                is one sender.
             rank, world_size: of this sender, for messages and codecs that draw random numbers.
             min_elements: arrays below this many elements are sent uncompressed.
             revert: what `revert` does to all arrays of a step: "exact" (it never happened: give its
@@ -78,7 +77,7 @@ class Channel:
         arguments.check_count("seed", seed)
         self.rank, self.world_size = rank, world_size
         self._core = _core.Channel(
-            spec_text(spec), min_elements, str(revert), bool(error_feedback), seed
+            arguments.check_spec(spec), min_elements, str(revert), bool(error_feedback), seed
         )
         self.spec = self._core.spec
         self._step = 0

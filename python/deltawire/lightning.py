@@ -1,7 +1,6 @@
 """deltawire under Lightning: a callback for Trainer(strategy="ddp")."""
 
 from deltawire.errors import make_error
-from deltawire.policy import Policy
 from deltawire.torch.ddp.all_ranks import AllRanks
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.register import register
@@ -36,7 +35,7 @@ class Callback(_Callback):
     (`AllRanks`). Thread rule: Lightning's own.
     """
 
-    def __init__(self, spec: Policy, **options) -> None:
+    def __init__(self, spec: str, **options) -> None:
         self.hook: Hook | None = None
         self._spec = spec
         self._options = options

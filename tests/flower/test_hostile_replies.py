@@ -59,7 +59,7 @@ HOSTILE = {
     "another codec": (lambda r: KINDS["another codec's frame"](r, SHAPES), "params_hash"),
     "other shapes": (lambda r: grown(r, SHAPES), "layout_hash"),
     "another codec named": (lambda r: header(r, spec="int8"), "dropped"),
-    "a file's name": (lambda r: header(r, spec="@/etc/hostname"), "is not a codec spec"),
+    "a file's name": (lambda r: header(r, spec="@/etc/hostname"), "no codec is named"),
     "an old round": (lambda r: header(r, round=-1), "it is of round -1"),
     "another version": (lambda r: header(r, version=99), "version 99"),
     "a version of text": (lambda r: header(r, version="1"), "version '1'"),

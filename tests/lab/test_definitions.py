@@ -386,15 +386,3 @@ def test_links(capsys):
     with pytest.raises(SystemExit):
         parser.parse_args(["--link", "fast"])
     assert "--link: 'fast' is not a link; write e.g. 100mbit" in capsys.readouterr().err
-
-
-def test_a_file_with_a_policy_is_a_method(tmp_path):
-    path = tmp_path / "policy.json"
-    path.write_text('{"rules": [{"name": "conv*", "codec": "3lc"}], "rest": "bf16"}')
-    method = methods.find(f"@{path}")
-    assert method.spec == "direct(conv*: 3lc:s=1,mode=auto,runs=on, rest bf16)"
-    assert (method.name, method.pattern, method.local_steps) == (f"@{path}", "direct", 0)
-    assert methods.find(f"@{path}@10").local_steps == 10
-    path.write_text('{"rest": "bf17"}')
-    with pytest.raises(methods.UnknownMethod, match="policy.json has rest .* no codec is named"):
-        methods.find(f"@{path}")

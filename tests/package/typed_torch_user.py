@@ -22,8 +22,8 @@ def train(model: DistributedDataParallel, batches: list[torch.Tensor]) -> float:
 
 
 def train_locally(network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    policy = {"rest": "bf16", "rules": [{"dims": 2, "codec": "sbc:p=1%"}]}
-    trainer = deltawire.torch.LocalSteps(network, optimizer, reducer=policy, steps=10)
+    rules = "gather(dims=2: sbc:p=1%, rest bf16)"
+    trainer = deltawire.torch.LocalSteps(network, optimizer, reducer=rules, steps=10)
     trainer.step()
     hidden: float | None = trainer.metrics()["hidden"]
     print(hidden, trainer.round)

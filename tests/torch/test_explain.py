@@ -27,14 +27,7 @@ def test_before_a_model_is_registered():
     network.layers[5][0].weight.requires_grad_(False)
     table = deltawire.torch.explain(
         network,
-        {
-            "rest": "bf16",
-            "rules": [
-                {"name": "layers.0*", "codec": "onebit"},
-                {"dims": 2, "step": "<8", "codec": "int8"},
-            ],
-            "pattern": "ring",
-        },
+        "ring(layers.0*: onebit, dims=2 step<8: int8, rest bf16)",
         min_elements=100,
         step=2,
     )

@@ -67,9 +67,28 @@ def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     assert caught.value.code == "Io" and str(tmp_path / "none") in str(caught.value)
 
 
-def test_encode_takes_a_spec_as_text():
-    with pytest.raises(TypeError, match="as text, e.g. '3lc:s=1.75', not dict"):
-        deltawire.encode(np.zeros(3, np.float32), {"rest": "fp32"})
+@pytest.mark.parametrize("thing", [3, None, b"fp32", {"rest": "fp32"}])
+def test_a_spec_is_text(thing):
+    for call in (
+        lambda: deltawire.canonical_spec(thing),
+        lambda: deltawire.Channel(thing),
+        lambda: deltawire.encode(np.zeros(3, np.float32), thing),
+        lambda: deltawire.Session(thing, rank=0, world_size=1),
+        lambda: deltawire.torch.explain(Net(), thing),
+    ):
+        with pytest.raises(
+            TypeError, match=f"a spec is text, such as .*, not {type(thing).__name__}$"
+        ):
+            call()
+
+
+def test_a_group_may_be_the_ranks_of_a_host(monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    host = deltawire.canonical_spec("hierarchical:group=host,within=bf16(3lc)")
+    assert host == deltawire.canonical_spec("hierarchical:group=4,within=bf16(3lc)")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    with pytest.raises(ValueError, match="LOCAL_WORLD_SIZE"):
+        deltawire.canonical_spec("hierarchical:group=host(3lc)")
 
 
 def after_close(rank, world_size, report):

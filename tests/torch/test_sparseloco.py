@@ -101,7 +101,7 @@ def masks(rank, world_size, report):
         ("gather(sparseloco:k=1%)", None),
         (" rest sparseloco", None),
         ("direct( sparseloco )", None),
-        ({"rest": "muloco"}, None),
+        ("rest muloco", None),
         ("sparseloco", True),
         ("topk:k=1.5625%,values=2bit,chunk=4096 with decay=0.95", None),
         ("sbc:p=1%,warmup=8", None),  # four rules, all of them sparse

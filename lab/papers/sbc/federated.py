@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from deltawire import rounds
-from deltawire.policy import spec_of
+from deltawire.arguments import spec_of
 
 from lab.papers.declaration import Metrics, Settings
 from lab.papers.workloads import Workload, make_workload

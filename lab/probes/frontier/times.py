@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 from deltawire import planner
-from deltawire.policy import spec_of
+from deltawire.arguments import spec_of
 
 from lab.probes.frontier.results import Row
 from lab.probes.local_rounds.methods import SIZES

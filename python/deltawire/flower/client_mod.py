@@ -10,7 +10,6 @@ from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, make_error
 from deltawire.flower import records
 from deltawire.flower.reply_checks import check_metrics, only_record
-from deltawire.policy import Policy, spec_text
 from deltawire.rounds.client import Client
 from deltawire.rounds.messages import PATCHES
 
@@ -21,7 +20,7 @@ _BYTES = ("model", "residual", "pending")
 Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Message]
 
 
-def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -> Mod:
+def mod(spec: str, *, min_elements: int = 256, error_feedback: bool = True) -> Mod:
     """A mod for `ClientApp(mods=[...])`; it must come first in the list, so that other mods see
     plain arrays.
 
@@ -45,8 +44,7 @@ def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -
     count. Then the client's state does not change.
     Thread rule: any.
     """
-    text = spec_text(spec)
-    Channel(text, min_elements=min_elements)
+    Channel(spec, min_elements=min_elements)
     looked = False
 
     def deltawire_mod(message: Message, context: Context, call_next) -> Message:
@@ -64,7 +62,7 @@ def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -
             _warn_of_mods_before(deltawire_mod)
         rank = context.node_id % _RANKS
         options = {"min_elements": min_elements, "error_feedback": error_feedback, "rank": rank}
-        client = _loaded(Client(text, **options), context)
+        client = _loaded(Client(spec, **options), context)
         return _exchanged(client, fields, message, context, call_next)
 
     return deltawire_mod

@@ -20,7 +20,6 @@ from deltawire.flower.reply_checks import (
     samples_of,
     unlike_most,
 )
-from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, added
 from deltawire.rounds.limits import (
@@ -72,8 +71,8 @@ class CompressedGrid(Grid):
         self,
         grid: "Grid | None",
         *,
-        down: Policy | None,
-        up: Policy | None = None,
+        down: str | None,
+        up: str | None = None,
         max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
         min_elements: int = 256,

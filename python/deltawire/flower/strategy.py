@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from flwr.serverapp.strategy import Strategy
 
 from deltawire.flower.grid import CompressedGrid
-from deltawire.policy import Policy
 from deltawire.rounds.intake import MOST_SAMPLES
 from deltawire.rounds.limits import TEN_MEDIANS, TWO_MEDIANS, Medians
 from deltawire.rounds.observability import Seen
@@ -52,8 +51,8 @@ class Compressed(Strategy):
         self,
         strategy: Strategy,
         *,
-        down: Policy | None = "3lc",
-        up: Policy | None = None,
+        down: str | None = "3lc",
+        up: str | None = None,
         max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
         sample_cap: int | Medians | None = TWO_MEDIANS,

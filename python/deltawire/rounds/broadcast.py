@@ -7,7 +7,6 @@ import numpy as np
 
 from deltawire.channel import Channel
 from deltawire.errors import make_error
-from deltawire.policy import Policy
 from deltawire.rounds import lossless
 from deltawire.rounds.bases import Bases
 from deltawire.rounds.messages import (
@@ -70,7 +69,7 @@ class Broadcast:
 
     def __init__(
         self,
-        spec: Policy | None,
+        spec: str | None,
         *,
         min_elements: int = 256,
         weights: str = "float32",

@@ -8,7 +8,6 @@ import numpy as np
 from deltawire import arguments, arrays
 from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, check_state_given, make_error
-from deltawire.policy import Policy
 from deltawire.rounds import lossless
 from deltawire.rounds.limits import brief
 from deltawire.rounds.messages import (
@@ -66,7 +65,7 @@ class Client:
 
     def __init__(
         self,
-        spec: Policy,
+        spec: str,
         *,
         rank: int = 0,
         min_elements: int = 256,

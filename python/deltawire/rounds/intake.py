@@ -9,7 +9,6 @@ import numpy as np
 
 from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, make_error
-from deltawire.policy import Policy, spec_text
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, too_large
 from deltawire.rounds.messages import Layout, Reply, zeros
 
@@ -48,7 +47,7 @@ class Intake:
 
     def __init__(
         self,
-        spec: Policy | None = None,
+        spec: str | None = None,
         *,
         max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
@@ -60,7 +59,7 @@ class Intake:
         self._channels: OrderedDict[str, Channel] = OrderedDict()  # the last used one is last
         self._due: str | None = None
         if spec is not None:
-            self._due = self._channel(spec_text(spec)).spec
+            self._due = self._channel(spec).spec
         self._accepted: dict[Hashable, int] = {}
         self._refused: dict[Hashable, int] = {}
 
@@ -128,13 +127,13 @@ class Intake:
         return norm
 
     def _channel(self, spec: str) -> Channel:
-        """A channel for the codec that a client's frame names, which can't be a file; the most
-        recently used ones are kept."""
+        """A channel for the codec that a client's frame names; the most recently used ones are
+        kept."""
         if self._due is not None and spec != self._due:
             raise make_error(
                 "Mismatch", f"the reply is of codec {spec[:80]!r}; due is {self._due!r}"
             )
-        if len(spec) > _MOST_SPEC_CHARACTERS or spec.lstrip().startswith(("@", "{", "[")):
+        if len(spec) > _MOST_SPEC_CHARACTERS:
             raise make_error("InvalidArgument", f"{spec[:40]!r} is not a codec spec")
         if spec not in self._channels:
             # With error feedback, like the clients': they may leave out a tensor of zeros.

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from deltawire.errors import make_error
-from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, Update, added
 from deltawire.rounds.limits import (
@@ -52,8 +51,8 @@ class Server:
         self,
         model: Mapping[str, np.ndarray],
         *,
-        up: Policy | None = None,
-        down: Policy | None = "3lc",
+        up: str | None = None,
+        down: str | None = "3lc",
         max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
         sample_cap: int | Medians | None = TWO_MEDIANS,

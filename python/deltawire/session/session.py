@@ -7,7 +7,6 @@ from typing import Any
 
 from deltawire import _core, arguments, arrays
 from deltawire.errors import DeltawireError, make_error
-from deltawire.policy import Policy, spec_of
 from deltawire.session import elastic as members
 from deltawire.session.base_session import BaseSession
 from deltawire.session.history import History, Metrics
@@ -44,7 +43,7 @@ class Session(ClosesAtEnd, BaseSession):
 
     def __init__(
         self,
-        spec: Policy,
+        spec: str,
         *,
         rank: int | None = None,
         world_size: int | None = None,
@@ -68,7 +67,7 @@ class Session(ClosesAtEnd, BaseSession):
         """Connects; returns when all ranks are connected.
 
         Args:
-            spec: pattern, codec and parameters, rules, or a policy (`deltawire.policy.spec_of`).
+            spec: pattern, codec and parameters, or rules.
             rank: this one, 0 ... world_size - 1.
             world_size: ranks in the job.
             address: rank 0's host and a free port there, "10.0.0.1:29600"; "@" and the path of a
@@ -122,7 +121,7 @@ class Session(ClosesAtEnd, BaseSession):
         """
         joins = elastic and rank is None and world_size is None
         place = None if joins else _place(rank, world_size)
-        text = spec_of(spec).text
+        text = arguments.spec_of(spec).text
         coding = arguments.Coding(min_elements, threads, revert, nonfinite)
         options = coding.options(self._device)
         arguments.check_reducer(text, options)

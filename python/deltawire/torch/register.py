@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.policy import Policy
 from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, wrappers
@@ -26,7 +25,7 @@ _Registered = TypeVar("_Registered", Hook, ShardedHook)
 
 def register(
     ddp_model: DistributedDataParallel | torch.nn.Module,
-    spec: Policy,
+    spec: str,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     min_elements: int = 256,
@@ -59,12 +58,13 @@ def register(
         ddp_model: a DistributedDataParallel model whose gradients are float32, bfloat16 or float16,
             on the CPU or on CUDA devices (see `Staging`). The set of exchanged parameters is fixed
             when DDP is constructed and may include frozen parameters. Gradients may be sparse
-            (nn.Embedding(sparse=True)) if the policy's codec takes pairs. Register before training,
+            (nn.Embedding(sparse=True)) if their codec takes pairs. Register before training,
             before or after torch.compile. For a sharded model: its root, with gradients that are
             reduced in one of these dtypes; every rank then listens on two ports.
-        spec: a codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy that
-            chooses a codec for each tensor: rules, a dict, a list, Path("policy.toml") (see
-            `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
+        spec: a codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or rules that choose
+            a codec for each tensor, "direct(conv*: 3lc, rest fp32)"; equal on all ranks. In
+            "hierarchical:group=host" the number of ranks on this host takes the place of "host"
+            (torchrun's LOCAL_WORLD_SIZE). "auto" starts with the native
             all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training");
             for dense gradients on one device, without link= and twins=.
         optimizer: the model's optimizer, the same kind on all ranks, as it is or as Accelerate or
@@ -90,7 +90,7 @@ def register(
         encryption: of the connections between ranks, by TLS 1.3 with a key from the token: "auto"
             (those that leave the machine), "required" or "off"; equal on all ranks. Default: the
             environment's DELTAWIRE_ENCRYPTION, else "auto". "required" needs a token of the ranks'
-            own and refuses the policy "auto", whose native all-reduce is in the clear.
+            own and refuses "auto", whose native all-reduce is in the clear.
         link: limits this rank's traffic by a token bucket: to the rate of a thin line, so that no
             packets are lost in its queue (docs/results/speed/network.md), or to a lower one as
             an experiment.

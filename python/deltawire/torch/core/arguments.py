@@ -20,13 +20,15 @@ from deltawire.arguments import (
     check_link,
     check_positive,
     check_reducer,
+    check_spec,
     encryption,
     ports,
+    require_use,
     secret,
+    spec_of,
     timeout_in_ms,
 )
 from deltawire.errors import DTypeError, make_error
-from deltawire.policy import Policy
 
 # What is handed on; the rest is here.
 __all__ = [
@@ -41,9 +43,12 @@ __all__ = [
     "check_link",
     "check_positive",
     "check_reducer",
+    "check_spec",
     "encryption",
     "ports",
+    "require_use",
     "secret",
+    "spec_of",
     "timeout_in_ms",
 ]
 
@@ -62,21 +67,21 @@ def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> in
     return timeout_in_ms(seconds, "arrival_timeout")
 
 
-def is_auto(policy: Policy) -> bool:
-    """Whether the policy is "auto", with parameters or without."""
-    return isinstance(policy, str) and _AUTO.fullmatch(policy) is not None
+def is_auto(spec: str) -> bool:
+    """Whether the spec is "auto", with parameters or without."""
+    return isinstance(spec, str) and _AUTO.fullmatch(spec) is not None
 
 
-def named(policy: Policy, where: str, advice: str = "`deltawire plan` says which") -> Policy:
-    """Returns the policy. Raises InvalidArgumentError for "auto", which only `register` with a DDP
+def named(spec: str, where: str, advice: str = "`deltawire plan` says which") -> str:
+    """Returns the spec. Raises InvalidArgumentError for "auto", which only `register` with a DDP
     model takes."""
-    if is_auto(policy):
+    if is_auto(spec):
         raise make_error(
             "InvalidArgument",
             f'{where} takes no "auto", which measures the steps of a DistributedDataParallel '
             f"model; name a codec: {advice}",
         )
-    return policy
+    return spec
 
 
 def is_first() -> bool:
@@ -86,7 +91,7 @@ def is_first() -> bool:
 
 def warn_of_rules_without_tensor(spec: _core.Spec, names: Iterable[str], rank: int) -> None:
     """Logs a warning, on rank 0, for each rule whose name pattern matches no tensor: a typo would
-    otherwise go unnoticed. It is no error, because one policy may serve several models."""
+    otherwise go unnoticed. It is no error, because one spec may serve several models."""
     known = list(names)
     for rule in spec.rules if rank == 0 else ():
         if any(map(rule.matches, known)):

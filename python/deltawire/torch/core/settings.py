@@ -8,7 +8,6 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.policy import Policy, spec_of
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.loss_scale import LossScale, Scaler
@@ -82,7 +81,7 @@ class Settings:
                 "you name a codec",
             )
 
-    def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
+    def exchange(self, spec: str, group: dist.ProcessGroup) -> "ExchangeSettings":
         """Parses and checks what an exchange between the group's ranks is made from. Raises
         InvalidArgumentError; TypeError for what is no optimizer, no scaler or no link."""
         arguments.check_every("summary_every", self.summary_every)
@@ -91,7 +90,8 @@ class Settings:
         optimizer = self.optimizer
         if optimizer is not None:
             optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
-        spec = with_means_for(optimizer, self.momentum, spec_of(policy))
+        parsed = arguments.spec_of(spec)
+        spec = with_means_for(optimizer, self.momentum, parsed)
         scale = LossScale(self.scaler, self.nonfinite, spec.keeps_residual)
         coding = dataclasses.replace(self.coding, nonfinite=scale.nonfinite)
         made = ExchangeSettings(

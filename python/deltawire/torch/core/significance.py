@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import torch
 
-from deltawire import _core, policy
+from deltawire import _core
 from deltawire.errors import DTypeError, make_error
 from deltawire.torch.core import arguments
 from deltawire.torch.core.device.staging import Staging, is_forced
@@ -226,7 +226,7 @@ def source_for(
         return None
     source = SignificanceSource(optimizer)
     source.require_any_of(names)
-    policy.require_use(spec, "optimizer=")
+    arguments.require_use(spec, "optimizer=")
     return source
 
 

@@ -6,7 +6,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import InvalidArgumentError, make_error
-from deltawire.policy import Policy
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.replica_check import check_for
@@ -20,7 +19,7 @@ logger = logging.getLogger("deltawire")
 
 
 def register_ddp(
-    ddp_model: DistributedDataParallel, group: dist.ProcessGroup, spec: Policy, given: Settings
+    ddp_model: DistributedDataParallel, group: dist.ProcessGroup, spec: str, given: Settings
 ) -> Hook:
     """Meets the other ranks and makes the hook, which `attach` gives to DDP."""
     with bootstrap.Meeting(group, next(ddp_model.parameters()).device) as meeting:

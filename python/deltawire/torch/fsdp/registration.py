@@ -5,7 +5,6 @@ import dataclasses
 import torch
 import torch.distributed as dist
 
-from deltawire.policy import Policy
 from deltawire.session.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.replica_check import check_for
@@ -16,7 +15,7 @@ from deltawire.torch.fsdp.hook import ShardedHook, StepRules
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 
 
-def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -> ShardedHook:
+def register_sharded(model: torch.nn.Module, spec: str, settings: Settings) -> ShardedHook:
     """Does the work of `register` for a sharded model. The ranks with the same rows form a session;
     the ranks that share a replica form another, to end steps alike.
 
@@ -49,7 +48,7 @@ class _Registration:
     def _meeting(self, group: dist.ProcessGroup) -> bootstrap.Meeting:
         return bootstrap.Meeting(group, self._groups[0].device, names_globally=True)
 
-    def meet_replicas(self, spec: Policy) -> None:
+    def meet_replicas(self, spec: str) -> None:
         """Meets the ranks with the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
         with self._meeting(replicas) as self._replicas:

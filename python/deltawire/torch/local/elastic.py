@@ -6,7 +6,6 @@ import torch
 
 from deltawire.arguments import timeout_in_ms
 from deltawire.errors import make_error
-from deltawire.policy import Policy, spec_of
 from deltawire.session.session import TIMEOUT
 from deltawire.session.weighted import check_weight
 from deltawire.torch.core import arguments, wrappers
@@ -51,7 +50,7 @@ class ElasticLocalSteps(LocalTrainer):
             `LocalSteps`, and equal on all ranks. Nothing is sent at the start: all ranks that the
             session begins with must have equal weights, by a seed or a checkpoint; the first
             exchange compares them.
-        reducer: codec, pattern and codec, or policy, as for `deltawire.Session`.
+        reducer: codec, pattern and codec, or rules, as for `deltawire.Session`.
         steps: local steps a round, as for `LocalSteps`. A process that joins begins at the local
             step of the rank that gives it the state.
         weight: how much this rank's changes count in the mean: a number, 0 or more, or a function
@@ -89,7 +88,7 @@ class ElasticLocalSteps(LocalTrainer):
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        reducer: Policy,
+        reducer: str,
         *,
         steps: Steps,
         outer: str | OuterFactory | None = None,
@@ -114,7 +113,7 @@ class ElasticLocalSteps(LocalTrainer):
         self._weight = weight if callable(weight) else check_weight(weight)
         wrappers.check_bare(model, "ElasticLocalSteps")
         arguments.check_optimizer(optimizer, model)
-        spec = spec_of(arguments.named(reducer, "ElasticLocalSteps", CODECS_OF_ROUNDS))
+        spec = arguments.spec_of(arguments.named(reducer, "ElasticLocalSteps", CODECS_OF_ROUNDS))
         if spec.holds_back:
             raise make_error(
                 "InvalidArgument",

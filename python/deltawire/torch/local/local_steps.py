@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from typing_extensions import Unpack
 
-from deltawire.policy import Policy, spec_of
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.checkpoint import collective_load
@@ -51,7 +50,7 @@ class LocalSteps(LocalTrainer):
             has its own buffers (BatchNorm statistics): a lossy mean could make a variance negative.
             Frozen parameters keep their values.
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
-        reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or a policy, as for
+        reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or rules, as for
             `register`; equal on all ranks. "pulseloco" sends what the next forward pass would see.
         steps: local steps a round, 1 or more, equal on all ranks; or a function of the round's
             number (0, 1, ...), which may return different numbers on different ranks. See `steps`
@@ -145,7 +144,7 @@ class LocalSteps(LocalTrainer):
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        reducer: Policy,
+        reducer: str,
         *,
         steps: Steps,
         outer: str | OuterFactory | None = None,
@@ -167,7 +166,7 @@ class LocalSteps(LocalTrainer):
         reached = arguments.Connection.of("LocalSteps", connection)
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group, arguments.device_near(model)) as meeting:
-            spec = spec_of(arguments.named(reducer, "LocalSteps", CODECS_OF_ROUNDS))
+            spec = arguments.spec_of(arguments.named(reducer, "LocalSteps", CODECS_OF_ROUNDS))
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             arguments.check_positive("bucket_bytes", bucket_bytes)

@@ -1,4 +1,4 @@
-"""The codec of each tensor under a policy, and the bytes it took, as a table."""
+"""The codec of each tensor under a spec, and the bytes it took, as a table."""
 
 import dataclasses
 import math
@@ -10,7 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import DTypeError
-from deltawire.policy import Policy, spec_of
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 
@@ -76,7 +75,7 @@ class TensorRow:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation:
-    """A model's tensors under a policy. str() and repr() of it are a table.
+    """A model's tensors under a spec. str() and repr() of it are a table.
 
     Attributes:
         spec: canonical.
@@ -199,9 +198,9 @@ class Explanation:
 
 
 def explain(
-    model: torch.nn.Module, spec: Policy, *, min_elements: int = 256, step: int = 0
+    model: torch.nn.Module, spec: str, *, min_elements: int = 256, step: int = 0
 ) -> Explanation:
-    """Shows, before `register` or `LocalSteps`, which codec a policy gives each tensor of a model,
+    """Shows, before `register` or `LocalSteps`, which codec a spec gives each tensor of a model,
     with an upper bound of its bytes. Nothing is exchanged; no process group is needed.
 
     Args:
@@ -211,7 +210,7 @@ def explain(
         step: the step whose codecs are shown.
 
     Raises:
-        InvalidArgumentError (a ValueError): a bad policy or number.
+        InvalidArgumentError (a ValueError): a bad spec or number.
         DTypeError (a TypeError): no model, or a parameter that can't be exchanged.
     """
     if not isinstance(model, torch.nn.Module):
@@ -228,7 +227,7 @@ def explain(
             arguments.check_parameter(names[id(parameter)], parameter)
             name, dtype = names[id(parameter)], arguments.dtype_name(parameter.dtype)
             tensors.append((name, row_major_shape(parameter), dtype))
-    spec = spec_of(arguments.named(spec, "explain")).text
+    spec = arguments.spec_of(arguments.named(spec, "explain")).text
     return explanation(spec, tensors, _core.explain(spec, options, tensors, step), step)
 
 

@@ -16,7 +16,6 @@ from typing_extensions import Unpack
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.policy import Policy
 from deltawire.session.leaving import exception_under_way
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
@@ -144,15 +143,15 @@ class ParameterServer(ServedRank):
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        spec: Policy = "3lc",
+        spec: str = "3lc",
         *,
         servers: int = 1,
         backup: int = 0,
         staleness: int = 0,
         on_worker_loss: Literal["end", "drop"] = "end",
         min_workers: int = 1,
-        push: Policy | None = None,
-        pull: Policy | None = None,
+        push: str | None = None,
+        pull: str | None = None,
         min_elements: int = 256,
         seed: int = 0,
         overlap: Literal["push", "both", "none"] = "push",

@@ -4,7 +4,6 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.policy import Policy, spec_text
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import layout_digest
 
@@ -82,7 +81,7 @@ def snapshot_text(lasting: dict[str, object], model: torch.nn.Module) -> str:
     return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
-def codecs_of(policy: Policy) -> str:
+def codecs_of(spec: str) -> str:
     """The codecs of one direction, canonical. Raises InvalidArgumentError."""
-    text = spec_text(arguments.named(policy, "ParameterServer"))
+    text = arguments.check_spec(arguments.named(spec, "ParameterServer"))
     return _core.Channel(text, 0, "exact", True, 0).spec

@@ -16,7 +16,7 @@ logger = logging.getLogger("deltawire")
 # What `twins=` takes: whether, or what makes a twin of a codec's canonical spec.
 Twins = bool | Callable[[str], object]
 
-_OF_SMALL_TENSORS = ("fp32", "bf16", "fp16")  # whose tensors every policy may leave to them
+_OF_SMALL_TENSORS = ("fp32", "bf16", "fp16")  # to which small tensors are left, whatever the spec
 
 
 @dataclasses.dataclass(frozen=True)

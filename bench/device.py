@@ -21,7 +21,6 @@ from deltawire.torch import gpu
 SPECS = (
     *("fp32", "bf16", "fp16", "fp8", "fp4", "blockint", "int8"),
     *("3lc:s=1.75,mode=paper", "3lc:s=1", "topk:k=1%", "topk:k=1%,values=int8", "sbc:p=1%"),
-    *("gcomp", "gcomp:cut=12"),
 )
 SEED = 20260101
 

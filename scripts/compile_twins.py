@@ -21,10 +21,6 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     block_selection,
     blocks,
     chunks,
-    gcomp_decoding,
-    gcomp_encoding,
-    gcomp_heads,
-    gcomp_tables,
     int8,
     narrow_floats,
     part_tables,
@@ -57,13 +53,6 @@ LISTING_PARTS = OF_PARTS | {"SIDES": 2, "TILES": 8, "BLOCK": 2048}
 VALUES = {"VALUE_BITS": 8, "BLOCK": 1024}
 BINS = {"VALUE_BITS": 2, "BLOCK": 1024}
 IN_BLOCKS = OF_PARTS | {"CHUNK": 4096}
-WHOLE = {"UNUSED": 0, "RULE": "whole", "LEVEL": 0, "TABLES": 1}
-AT_LEVEL = WHOLE | {"RULE": "level", "LEVEL": 2}
-BFLOATS = AT_LEVEL | {"UNUSED": 16}
-BY_SEEN = AT_LEVEL | {"UNUSED": 13, "RULE": "seen"}
-LOSSLESS = WHOLE | {"RULE": "all", "TABLES": 2}
-HALVES = OF_PARTS | {"KIND": "float16"}
-ADD_1024 = {"ADD": True, "BLOCK": 1024}
 MANY_ROWS = OF_PARTS | {"ROWS": 8}
 KERNELS = [
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
@@ -119,19 +108,6 @@ KERNELS = [
     (sparse_parts.clear_parts, "LI", {"BLOCK": 2048}, 8),
     (sparse_parts.scatter_parts, "LILBLIIf", VALUES | {"ADD": True}, 8),
     (sparse_parts.scatter_parts, "LILBLIIf", BINS | {"ADD": True}, 8),
-    (gcomp_tables.count_values, "LIII", HALVES | BY_SEEN | {"BLOCK": 1024}, 8),
-    (gcomp_tables.count_values, "LIII", OF_PARTS | LOSSLESS | {"BLOCK": 1024}, 8),
-    (gcomp_tables.make_tables, "LIIIIBII", AT_LEVEL, 8),
-    (gcomp_tables.make_tables, "LIIIIBII", BFLOATS, 8),
-    (gcomp_tables.make_tables, "LIIIIBII", LOSSLESS, 8),
-    (gcomp_encoding.encode_blocks, "LIIIBLiI", OF_PARTS | WHOLE, 2),
-    (gcomp_encoding.encode_blocks, "LIIIBLiI", OF_PARTS | LOSSLESS, 2),
-    (gcomp_encoding.encode_blocks, "LIIIBLiI", HALVES | BY_SEEN, 2),
-    (gcomp_encoding.encode_blocks, "LIIIBLiI", OF_PARTS | BFLOATS, 2),
-    (gcomp_encoding.put_blocks, "LIIBBLiIBI", OF_PARTS | LOSSLESS | {"BLOCK": 1024}, 8),
-    (gcomp_encoding.put_blocks, "LIIBBLiIBI", HALVES | BY_SEEN | {"BLOCK": 1024}, 8),
-    (gcomp_heads.read_heads, "LILBIII", {"HALVES": 3}, 8),
-    (gcomp_decoding.decode_blocks, "LILBIIIf", {"SCALED": True} | ADD_1024, 2),
     (block_selection.choose_in_blocks, "LIIIII", IN_BLOCKS, 16),
     (block_selection.list_of_blocks, "LIIIILII", IN_BLOCKS, 16),
     (value_bins.find_means, "ILIID", {}, 1),
@@ -151,7 +127,6 @@ DIVIDES = {
 # Kernels that add a residual to float16 values. GPUs of AMD widen these within a fused step, as
 # fma(x, 1, r), which is rounded once, as the sum is.
 WIDENS = {part_tables.look, int8.encode_parts, narrow_floats.encode_parts, blocks.encode_parts}
-WIDENS |= {gcomp_tables.count_values, gcomp_encoding.encode_blocks, gcomp_encoding.put_blocks}
 OF_WIDENING = r"v_fma_mix_f32"
 CHANGES_BITS = {
     "cuda": r"\bfma\.\w+\.f\d+|\bmad\.\w*\.?f\d+|[\w.]+\.approx[\w.]*|div\.full\.f32"

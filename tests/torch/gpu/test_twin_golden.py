@@ -11,7 +11,7 @@ from library import bits, parts_of
 from spec_codecs import MODULES
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-CODECS = ["3lc", "int8", "topk", "sbc", "fp32", "bf16", "fp16", "fp8", "fp4", "blockint", "gcomp"]
+CODECS = ["3lc", "int8", "topk", "sbc", "fp32", "bf16", "fp16", "fp8", "fp4", "blockint"]
 WITH_VALUES = [m for m in MODULES if m.CODEC.name in CODECS]
 GOOD = [
     (m.CODEC, name, *case) for m in WITH_VALUES for name, case in getattr(m, "GOOD", {}).items()

@@ -74,7 +74,7 @@ def test_an_m_beyond_float32_is_refused(device):
     assert not residual.any()
 
 
-@pytest.mark.parametrize("spec", ["zstd", "randomk", "onebit", "fastsgd"])
+@pytest.mark.parametrize("spec", ["zstd", "gcomp", "onebit", "fastsgd"])
 def test_a_codec_without_a_twin_names_those_that_have_one(spec):
     with pytest.raises(
         deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc, fp32"

@@ -27,7 +27,6 @@ class Twin(BatchCodec):
     def __init__(self, spec: str, parameters: dict[str, str]):
         self.spec = spec
         self._batches: dict[torch.device, PartBatches] = {}  # of parts that are coded alone
-        self.with_significance: Twin = self  # codes parts that have a significance
         self._read(parameters)
 
     def takes(self, dtype: torch.dtype) -> bool:
@@ -39,7 +38,6 @@ class Twin(BatchCodec):
         values: torch.Tensor,
         residual: torch.Tensor | None = None,
         after: torch.Tensor | None = None,
-        significance: torch.Tensor | None = None,
     ) -> Encoding:
         """Encodes a contiguous tensor on the current stream of its device.
 
@@ -49,23 +47,20 @@ class Twin(BatchCodec):
             after: where the new residual goes; None: into `residual`, which a refused tensor leaves
                 as it was. Other memory spares a sparse codec a pass, and is unspecified after a
                 refusal.
-            significance: float32, how much of each value the optimizer can see
-                (`deltawire.Optimizer.significance`); for `gcomp` with `cut=auto`, others ignore it.
 
         Raises DTypeError for a dtype that it doesn't take, InvalidArgumentError for a tensor that
-        is not contiguous, and for residuals and significances of another size or device. What
-        depends on the values is raised by Encoding.collect.
+        is not contiguous, and for residuals of another size or device. What depends on the values
+        is raised by Encoding.collect.
         """
         if not self.takes(values.dtype):
             taken = ", ".join(str(each) for each in DTYPES if self.takes(each))
             text = f"{self.name}: {values.dtype} on a device; give {taken}"
             raise make_error("UnsupportedDType", text)
         check_memory(self.name, "the tensor", values, values)
-        others = [("the residual", residual), ("the residual", after)]
-        for what, each in (*others, ("the significance", significance)):
+        for each in (residual, after):
             if each is not None:
-                check_memory(self.name, what, each, values)
-                check_float32(self.name, what, each)
+                check_memory(self.name, "the residual", each, values)
+                check_float32(self.name, "the residual", each)
         flat = values.detach().view(-1)
         if not flat.numel():
             return nothing(flat.device)
@@ -75,7 +70,7 @@ class Twin(BatchCodec):
             left = before if after is None else after.detach().view(-1)
         batches = self._batches_on(flat.device)
         with torch.cuda.device_of(flat):  # kernels run on the current device
-            return single_parts.encode(batches, self, flat, before, left, significance)
+            return single_parts.encode(batches, self, flat, before, left)
 
     def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
         """Writes scale * value into `out`, a contiguous float32 tensor.

@@ -247,8 +247,6 @@ class PartBatches:
             Their layout; and facts, sizes, sums and payloads, on the device.
         """
         kinds = [KINDS[each] for each in rows["dtype"].tolist()]
-        has_seen = rows["significance"] != 0
-        twins = [t.with_significance if h else t for t, h in zip(twins, has_seen, strict=True)]
         layout = self._layout(_EncodeLayout, twins, kinds, rows["count"])
         scaled = bool((factors != 1).any())
         regions = _given(layout) + _coded(layout)
@@ -260,7 +258,7 @@ class PartBatches:
             table[:, column] = rows[member]
         table[:, 4] = factors.view(np.int64)
         table[:, 5] = layout.out
-        table[:, 6], table[:, 7] = rows["carrier"], rows["significance"]
+        table[:, 6] = rows["carrier"]
         facts[:] = 0
         begins.view(np.int64)[: layout.chunk_count] = layout.begins
         sizes.view(np.int32)[: layout.chunk_count] = layout.sizes

@@ -18,7 +18,7 @@ def _record(rows: str) -> np.dtype:
 
 
 # A part to encode: number of its codec, addresses of values, residual or 0, the new one's place and
-# significances or 0, dtypes (also of its carrier, or 0).
+# significances or 0 (for twins of a caller's own), dtypes (also of its carrier, or 0).
 TO_ENCODE = _record("to_encode")
 # How it was encoded: its number in the call, whether it was and what is known of its values, the
 # first of its chunks and their number, both scalars.

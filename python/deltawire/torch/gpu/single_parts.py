@@ -26,14 +26,12 @@ def encode(
     values: torch.Tensor,
     residual: torch.Tensor | None,
     after: torch.Tensor | None,
-    significance: torch.Tensor | None,
 ) -> Encoding:
     """As `Twin.encode`, of at least one value; the new residual goes to `after`."""
     left = after
     if not twin.in_place and residual is not None and after.data_ptr() == residual.data_ptr():
         left = torch.empty_like(residual)
-    given = (residual, left, significance)
-    before, behind, seen = (0 if each is None else each.data_ptr() for each in given)
+    before, behind = (0 if each is None else each.data_ptr() for each in (residual, left))
     row = row_of(
         TO_ENCODE,
         values=values.data_ptr(),
@@ -41,7 +39,6 @@ def encode(
         dtype=_NUMBERS[values.dtype],
         before=before,
         after=behind,
-        significance=seen,
     )
     rows = np.array([row], TO_ENCODE)
     facts, sizes, sums, payload = batches.encode_on_device([twin], rows, np.ones(1))

@@ -23,7 +23,6 @@ _TWINS = {
     "fp8": ("fixed", "FP8"),
     "fp4": ("fixed", "FP4"),
     "blockint": ("fixed", "BlockInt"),
-    "gcomp": ("gcomp", "GComp"),
 }
 
 

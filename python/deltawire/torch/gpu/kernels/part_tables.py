@@ -13,8 +13,7 @@ COUNT = tl.constexpr(3)
 FACTOR = tl.constexpr(4)  # of the residual: the bits of a float64
 OUT = tl.constexpr(5)  # where the payload begins, in bytes
 CARRIER = tl.constexpr(6)  # number of the 16-bit dtype that may have to hold the values; 0: none
-SEEN = tl.constexpr(7)  # address of the significances, float32; 0: none
-COLUMNS = 8
+COLUMNS = 8  # the last is not used: rows have 64 bytes
 
 # Numbers of a part that the device finds, int32.
 LARGEST = tl.constexpr(0)  # bits of the largest magnitude

@@ -89,6 +89,10 @@ class ClosesAtEnd:
     ) -> None:
         self.close()
 
+    def leave(self) -> None:
+        """Called at exit: closes it, as threads must not run while the interpreter ends."""
+        self.close()
+
 
 class _OpenSessions:
     """All open sessions of this process. A forked child does not inherit its parent's."""

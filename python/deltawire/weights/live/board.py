@@ -1,7 +1,6 @@
 """What a server offers: the newest manifest of a store, and its files."""
 
 import threading
-import time
 
 import numpy as np
 
@@ -42,14 +41,13 @@ class Board:
 
     def wait(self, run: bytes, version: int, seconds: float) -> bytes | None:
         """The manifest when this run has a version above `version`; None if it does not in time."""
-        deadline = time.monotonic() + seconds
+
+        def is_newer() -> bool:
+            return self._run == run and self._latest > version
+
         with self._changed:
-            while self._run != run or self._latest <= version:
-                left = deadline - time.monotonic()
-                if left <= 0 or self._closed:
-                    return None
-                self._changed.wait(left)
-            return self._manifest
+            self._changed.wait_for(lambda: is_newer() or self._closed, seconds)
+            return self._manifest if is_newer() else None
 
     def data(self, name: str) -> np.ndarray | None:
         """A file's bytes; None if there is none of this name."""

@@ -38,7 +38,7 @@ class Secrets:
 
 
 class Connection:
-    """One line, for one thread; only `wake` may be called from others.
+    """One line, for one thread; only `close` may be called from others.
 
     Attributes:
         place: the other end, for messages.
@@ -78,12 +78,9 @@ class Connection:
         self._call(self._line.send, message, PATIENCE + len(message) / SLOWEST)
         self.sent += len(message)
 
-    def wake(self) -> None:
-        """Makes the thread that uses this connection fail at once."""
-        self._line.hang_up()
-
     def close(self) -> None:
-        """Ends the connection; its descriptor goes with the object."""
+        """Ends the connection: a thread that uses it fails at once. Its descriptor goes with the
+        object."""
         self._line.hang_up()
 
     def _call(self, method, given, seconds: float):

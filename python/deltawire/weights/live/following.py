@@ -5,7 +5,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from deltawire.errors import DeltawireError, make_error
 from deltawire.weights.live.board import Board
@@ -44,13 +43,13 @@ class Following:
         self,
         address: str,
         secrets: Secrets,
-        cache: Path | None,
+        cache: Cache,
         digest: Callable[[], str],
         board: Board,
         serves: tuple[str, int],
     ) -> None:
         self._address, self._secrets = address, secrets
-        self._cache, self._digest, self._board, self._serves = Cache(cache), digest, board, serves
+        self._cache, self._digest, self._board, self._serves = cache, digest, board, serves
         self.changed = threading.Condition()
         self.fetched: Fetched | None = None
         self.problem: DeltawireError | None = None
@@ -85,7 +84,7 @@ class Following:
         self._closed.set()
         with self.changed:
             for peer in self._peers:
-                peer.wake()
+                peer.close()
             self.changed.notify_all()
         self._thread.join(_CLOSE_SECONDS)
 
@@ -210,7 +209,7 @@ class Following:
         with self.changed:
             self._peers.append(peer)
         if self._closed.is_set():
-            peer.wake()
+            peer.close()
         return peer
 
     def _disconnect(self, peer: Peer) -> None:

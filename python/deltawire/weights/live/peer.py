@@ -10,7 +10,7 @@ CALL_SECONDS = 5.0  # for reaching a server, and both proofs
 
 
 class Peer:
-    """A server that has proved itself. For one thread; only `wake` may be called from others.
+    """A server that has proved itself. For one thread; only `close` may be called from others.
 
     Args:
         address: "host:port".
@@ -70,12 +70,8 @@ class Peer:
             raise self._nonsense(kind)
         return body
 
-    def wake(self) -> None:
-        """Makes a request in another thread fail at once."""
-        self._connection.wake()
-
     def close(self) -> None:
-        """Ends the connection."""
+        """Ends the connection: a request in another thread fails at once."""
         self.closed = True
         self._connection.close()
 

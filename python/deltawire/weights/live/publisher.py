@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 
 from deltawire import arguments
 from deltawire.errors import DeltawireError, make_error
@@ -184,15 +183,11 @@ class Publisher(leaving.ClosesAtEnd):
             DeltawireError: code "Timeout"; otherwise as for `publish`.
         """
         arguments.check_finite("timeout", timeout)
-        deadline = time.monotonic() + timeout
         with self._changed:
-            while (self._staged is not None or self._busy) and self._thread.is_alive():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise make_error(
-                        "Timeout", f"version {self._last} is not ready after {timeout:g} s"
-                    )
-                self._changed.wait(left)
+            if not self._changed.wait_for(self._is_idle, timeout):
+                raise make_error(
+                    "Timeout", f"version {self._last} is not ready after {timeout:g} s"
+                )
         self._check()
 
     def close(self) -> None:
@@ -212,10 +207,6 @@ class Publisher(leaving.ClosesAtEnd):
         if not self._thread.is_alive():
             self._writer.close()
 
-    def leave(self) -> None:
-        """Called at exit: closes it, as threads must not run while the interpreter ends."""
-        self.close()
-
     def _check(self) -> None:
         leaving.check_own_process(self._process, "publisher")
         if self._closed:
@@ -225,6 +216,9 @@ class Publisher(leaving.ClosesAtEnd):
         if error is not None:
             raise error
 
+    def _is_idle(self) -> bool:
+        return (self._staged is None and not self._busy) or not self._thread.is_alive()
+
     def _announce(self) -> None:
         self._board.announce(self._run, self._storage, Reader(self._storage).manifest())
 
@@ -232,8 +226,7 @@ class Publisher(leaving.ClosesAtEnd):
         """The thread that makes versions."""
         while True:
             with self._changed:
-                while self._staged is None and not self._closed:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._staged is not None or self._closed)
                 if self._closed:
                     return
                 version, staged, after = self._staged

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 
 from deltawire.errors import make_error
@@ -50,19 +49,15 @@ class ReadingLock:
         Raises:
             DeltawireError: code "Timeout" if readers don't leave in time.
         """
-        deadline = time.monotonic() + seconds
         with self._changed:
             self._writers_waiting += 1
             try:
-                while self._writing or self._readers:
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        raise make_error(
-                            "Timeout",
-                            f"the weights are being read for {seconds:g} s already: leave "
-                            "reading() between batches, or give update() a longer timeout",
-                        )
-                    self._changed.wait(left)
+                if not self._changed.wait_for(self._is_free, seconds):
+                    raise make_error(
+                        "Timeout",
+                        f"the weights are being read for {seconds:g} s already: leave "
+                        "reading() between batches, or give update() a longer timeout",
+                    )
                 self._writing = True
             finally:
                 self._writers_waiting -= 1
@@ -73,3 +68,6 @@ class ReadingLock:
             with self._changed:
                 self._writing = False
                 self._changed.notify_all()
+
+    def _is_free(self) -> bool:
+        return not self._writing and not self._readers

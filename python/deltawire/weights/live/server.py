@@ -69,7 +69,7 @@ class Server:
             threads = [self._acceptor, *self._threads]
         self._board.close()
         for connection in connections:
-            connection.wake()
+            connection.close()
         deadline = time.monotonic() + _CLOSE_SECONDS
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,11 +1,9 @@
 """The end of an inference server or replica: weights that follow a publisher's."""
 
-import hashlib
 import os
 import threading
 import time
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 from deltawire import _core, arguments
 from deltawire.errors import DeltawireError, make_error
@@ -15,6 +13,7 @@ from deltawire.weights.live.connection import Secrets
 from deltawire.weights.live.following import Following
 from deltawire.weights.live.reading_lock import ReadingLock
 from deltawire.weights.live.server import Server
+from deltawire.weights.store.download import Cache
 from deltawire.weights.store.model_tensors import Model
 
 _ANY_HOST = ("0.0.0.0", "::")
@@ -82,7 +81,7 @@ class Subscriber(leaving.ClosesAtEnd):
         self._following = Following(
             str(address),
             secrets,
-            None if cache is None else _folder_for(cache, str(address)),
+            Cache(cache, str(address)),
             self._digest,
             self._board,
             place,
@@ -218,15 +217,6 @@ class Subscriber(leaving.ClosesAtEnd):
         if self._server is not None:
             self._server.close()
 
-    def leave(self) -> None:
-        """Called at exit: closes it, as threads must not run while the interpreter ends."""
-        self.close()
-
     def _digest(self) -> str:
         with self._lock.reading():
             return "" if self.model is None else Model(self.model).digest()
-
-
-def _folder_for(cache: str | os.PathLike[str], address: str) -> Path:
-    """A publisher's own folder in the cache: another one's files aren't known there."""
-    return Path(cache) / hashlib.sha256(address.encode()).hexdigest()[:16]

@@ -22,12 +22,13 @@ class Upstream:
         held: what the reader has already.
 
     Attributes:
+        cache: as given.
         place: the server's address, for messages.
     """
 
     def __init__(self, peer: Peer, run: bytes, version: int, cache: Cache, held: Memory) -> None:
         self._peer, self._run, self._version = peer, run, version
-        self._cache = cache
+        self.cache = cache
         self._held = held
         self._manifest = b""
         self.place = peer.address
@@ -50,16 +51,8 @@ class Upstream:
         try:
             return self._held.open(file)
         except DeltawireError:
-            return Download(self, f"{self.place}/{file.name}", file, self._cache.folder).run()
+            return Download(self, f"{self.place}/{file.name}", file, self.cache.folder).run()
 
     def cat_file(self, path: str, start: int, end: int) -> bytes:
         """Bytes of a file, as fsspec has it; fewer than asked for if those are many."""
         return self._peer.read(posixpath.basename(path), start, end - start)
-
-    def forget(self, file: StoredFile) -> None:
-        """Drops what the cache has of a file, as it turned out to be damaged."""
-        self._cache.forget(file)
-
-    def forget_all_but(self, names: set[str]) -> None:
-        """Drops what the cache has of files that the manifest doesn't name any more."""
-        self._cache.forget_all_but(names)

@@ -6,6 +6,7 @@ readers of one machine download a file once.
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import time
@@ -28,12 +29,18 @@ _PARTIAL = ".partial"  # ends the name of a file that has not arrived whole
 class Cache:
     """What a reader keeps of its downloads, by their names; without a folder it keeps none.
 
+    Args:
+        folder: of all sources.
+        source: where this reader's files come from: it has a folder of its own there, as another
+            source's files aren't known here.
+
     Attributes:
         folder: where they are, or None.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | os.PathLike[str] | None, source: str = "") -> None:
+        own = hashlib.sha256(source.encode()).hexdigest()[:16]
+        self.folder = None if folder is None else Path(folder) / own
 
     def forget(self, file: StoredFile) -> None:
         """Drops a file, as it turned out to be damaged."""

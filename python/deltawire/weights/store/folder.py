@@ -9,6 +9,7 @@ import numpy as np
 
 from deltawire import new_file
 from deltawire.errors import make_error
+from deltawire.weights.store.download import Cache
 from deltawire.weights.store.manifest import StoredFile
 from deltawire.weights.store.writer_locks import FolderLock
 
@@ -19,23 +20,22 @@ class Folder:
     """Files of a store in a folder.
 
     Attributes:
+        cache: of downloads, of which there are none.
         place: the folder, for messages.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.cache = Cache(None)
         self._folder = Path(folder)
         self.place = str(folder)
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
-        """A small file's bytes, None if there is none."""
+        """A small file's bytes, if too many one more than allowed; None if there is none."""
         try:
             with (self._folder / name).open("rb") as opened:
-                data = opened.read(max_bytes + 1)
+                return opened.read(max_bytes + 1)
         except FileNotFoundError:
             return None
-        if len(data) > max_bytes:
-            raise make_error("Limit", f"{self.place}/{name} has more than {max_bytes:,} bytes")
-        return data
 
     def replace(self, name: str, data: bytes) -> None:
         """Puts a small file in its place, whole or not at all."""
@@ -67,12 +67,6 @@ class Folder:
             raise make_error("Io", f"{path} is missing") from None
         except OSError as error:
             raise make_error("Io", f"{path} can't be read: {error.strerror}") from error
-
-    def forget(self, file: StoredFile) -> None:
-        """There is no copy to be dropped."""
-
-    def forget_all_but(self, names: set[str]) -> None:
-        """There are no copies to be dropped."""
 
     def names(self) -> Iterator[str]:
         """Names of all files of the store, also of those that the manifest doesn't name."""

@@ -1,10 +1,8 @@
 """A store on a filesystem of fsspec: S3, Google's and Azure's stores, HDFS, SFTP, ..."""
 
 import contextlib
-import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +20,7 @@ class Objects:
     """Files of a store on a filesystem of fsspec.
 
     Attributes:
+        cache: of downloads.
         place: the URL, for messages.
     """
 
@@ -36,9 +35,7 @@ class Objects:
             self._system, self._root = fsspec.url_to_fs(url, **options)
         except (ImportError, ValueError) as error:
             raise make_error("InvalidArgument", f"{url} can't be opened: {error}") from error
-        # Its own folder there: another store's files aren't known here.
-        name = hashlib.sha256(url.encode()).hexdigest()[:16]
-        self._cache = Cache(None if cache is None else Path(cache) / name)
+        self.cache = Cache(cache, url)
         self.place = url
         protocols = self._system.protocol
         names = {protocols} if isinstance(protocols, str) else set(protocols)
@@ -54,13 +51,11 @@ class Objects:
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
         """A small file's bytes, None if there is none."""
+        del max_bytes  # one request takes all
         try:
-            data = self._system.cat_file(self._path(name))
+            return self._system.cat_file(self._path(name))
         except FileNotFoundError:
             return None
-        if len(data) > max_bytes:
-            raise make_error("Limit", f"{self.place}/{name} has more than {max_bytes:,} bytes")
-        return data
 
     def replace(self, name: str, data: bytes) -> None:
         """Puts a small file in its place, whole or not at all."""
@@ -84,15 +79,7 @@ class Objects:
     def open(self, file: StoredFile) -> np.ndarray:
         """A file's bytes, downloaded."""
         path = self._path(_FILES, file.name)
-        return Download(self._system, path, file, self._cache.folder).run()
-
-    def forget(self, file: StoredFile) -> None:
-        """Drops what the cache has of a file, as it turned out to be damaged."""
-        self._cache.forget(file)
-
-    def forget_all_but(self, names: set[str]) -> None:
-        """Drops what the cache has of files that the manifest doesn't name any more."""
-        self._cache.forget_all_but(names)
+        return Download(self._system, path, file, self.cache.folder).run()
 
     def names(self) -> Iterator[str]:
         """Names of all files of the store, also of those that the manifest doesn't name."""

@@ -2,15 +2,16 @@
 
 import contextlib
 import hashlib
+import signal
+import threading
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
 from deltawire.errors import DeltawireError, make_error
 from deltawire.weights.store import manifest as manifests
 from deltawire.weights.store import routes
-from deltawire.weights.store.deferred_signals import deferred
 from deltawire.weights.store.lines import (
     DamagedFileError,
     Line,
@@ -23,6 +24,7 @@ from deltawire.weights.store.model_tensors import Model, ModelTensor
 from deltawire.weights.store.stored_model import Entry, digest_of, tensor_bytes
 
 _LOST = ("PeerLost", "Timeout", "Limit")  # errors of a connection, which no other file mends
+_DEFERRED = (signal.SIGINT, signal.SIGTERM)  # while weights are of two versions
 
 
 class OtherTensorsError(DeltawireError):
@@ -49,6 +51,8 @@ class Reader:
             raise make_error("Io", f"{where} can't be read: {error}") from error
         if data is None:
             return Manifest()
+        if len(data) > manifests.MAX_BYTES:
+            raise make_error("Limit", f"{where} has more than {manifests.MAX_BYTES:,} bytes")
         self.bytes_read += len(data)
         return manifests.parse(where, data)
 
@@ -91,7 +95,7 @@ class Reader:
             _check_digest(version, digest_of(new), opened)
             for _, tensor in changing:
                 tensor.check_writable()
-            with lock if lock is not None else contextlib.nullcontext(), deferred():
+            with lock if lock is not None else contextlib.nullcontext(), _deferred_signals():
                 _write_all(changing)
 
         try:
@@ -135,7 +139,7 @@ class Reader:
                     for file, number in zip(route.files, route.versions, strict=True)
                 ]
                 made = make(version, opened)
-                self._storage.forget_all_but(manifest.files())
+                self._storage.cache.forget_all_but(manifest.files())
                 return version, made
             except DamagedFileError as error:
                 newest = self.manifest()
@@ -188,7 +192,7 @@ class Reader:
                 f"{error.strerror or error}: make room, or use another cache=",
             ) from error
         if hashlib.sha256(data).hexdigest() != file.sha256:
-            self._storage.forget(file)
+            self._storage.cache.forget(file)
             raise DamagedFileError(file, f"{file.name} is damaged: its checksum is wrong")
         self.bytes_read += file.bytes
         return data
@@ -275,6 +279,29 @@ def _verify_all(
             if old[name] != new[name]:
                 changing.append((line, tensor))
     return old, new, changing
+
+
+@contextlib.contextmanager
+def _deferred_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait for the block's end: Python's handlers run then.
+
+    Python runs handlers in the main thread alone, so a block in another thread isn't interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[tuple[int, object]] = []
+    handlers = {number: signal.getsignal(number) for number in _DEFERRED}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda *call: received.append(call))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received:
+            handlers[number](number, frame)
 
 
 def _write_all(changing: list[tuple[Line, ModelTensor]]) -> None:

@@ -1,14 +1,14 @@
 """Sends the server's model: a version is encoded once for all clients, if possible as a change."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from deltawire import arguments
 from deltawire.channel import Channel
 from deltawire.errors import make_error
 from deltawire.rounds import lossless
-from deltawire.rounds.bases import Bases
 from deltawire.rounds.messages import (
     Download,
     ModelLayout,
@@ -31,6 +31,39 @@ class _Held(NamedTuple):
 
 
 _NOTHING = _Held()
+
+
+class _Bases:
+    """The last versions that clients still have, as bases of patches to the newest one.
+
+    Args:
+        most: how many are kept.
+        weights: "float32" or "bfloat16", as which the models are packed.
+
+    Memory: for each base a packed model, and a patch once a client has needed it.
+    Thread rule: one thread at a time.
+    """
+
+    def __init__(self, most: int, weights: str) -> None:
+        arguments.check_count("bases", most)
+        self._most, self._weights = most, weights
+        self._models: dict[int, np.ndarray] = {}  # by version, the oldest first
+        self._patches: dict[int, bytes] = {}  # by the version that they are made from
+
+    def add(self, version: int, model: np.ndarray, in_use: Container[int]) -> None:
+        """Adds the version that was the newest until now; drops those that nobody has."""
+        self._patches.clear()
+        self._models[version] = model
+        self._models = {v: model for v, model in self._models.items() if v in in_use}
+        while len(self._models) > self._most:
+            del self._models[next(iter(self._models))]
+
+    def patch(self, version: int, newest: np.ndarray) -> bytes | None:
+        """The patch from a version to the newest, made once; None if that isn't kept."""
+        if version not in self._patches and version in self._models:
+            made = lossless.make(self._models[version], newest, self._weights)
+            self._patches[version] = made
+        return self._patches.get(version)
 
 
 class Broadcast:
@@ -82,7 +115,7 @@ class Broadcast:
         self._full = lossless.whole_channel(weights)
         if bases is None:
             bases = _MOST_BASES if spec is None else 0
-        self._bases, self.sends_patches = Bases(bases, weights), bases > 0
+        self._bases, self.sends_patches = _Bases(bases, weights), bases > 0
         self._channel = None
         if spec is not None:
             self._channel = Channel(spec, min_elements=min_elements, error_feedback=False)

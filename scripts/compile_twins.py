@@ -18,7 +18,6 @@ GPU = ROOT / "python/deltawire/torch/gpu"
 
 import triton  # noqa: E402
 from deltawire.torch.gpu.kernels import (  # noqa: E402
-    block_selection,
     blocks,
     chunks,
     int8,
@@ -27,7 +26,6 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     selection,
     sparse_parts,
     threelc_parts,
-    value_bins,
 )
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -51,8 +49,6 @@ PARTS = {"SCALED": True, "BLOCK": 2048}
 OF_PARTS = {"KIND": "float32", "SCALED": True}
 LISTING_PARTS = OF_PARTS | {"SIDES": 2, "TILES": 8, "BLOCK": 2048}
 VALUES = {"VALUE_BITS": 8, "BLOCK": 1024}
-BINS = {"VALUE_BITS": 2, "BLOCK": 1024}
-IN_BLOCKS = OF_PARTS | {"CHUNK": 4096}
 MANY_ROWS = OF_PARTS | {"ROWS": 8}
 KERNELS = [
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
@@ -100,18 +96,11 @@ KERNELS = [
     (sparse_parts.choose_parts_side, "ILIDIIi", {}, 1),
     (sparse_parts.take_parts_mean, "LILIIII", {"BLOCK": 4096}, 8),
     (sparse_parts.decode_parts_gaps, "LILBLII", {"VALUE_BITS": 8}, 1),
-    (sparse_parts.decode_parts_gaps, "LILBLII", {"VALUE_BITS": 2}, 1),
     (sparse_parts.sum_parts_gaps, "LILILI", {"BLOCK": 1024}, 8),
     (sparse_parts.check_parts_order, "LILILI", {"SCALAR": 2}, 1),
     (sparse_parts.check_parts_values, "LILBII", VALUES, 8),
-    (sparse_parts.check_parts_values, "LILBII", BINS, 8),
     (sparse_parts.clear_parts, "LI", {"BLOCK": 2048}, 8),
     (sparse_parts.scatter_parts, "LILBLIIf", VALUES | {"ADD": True}, 8),
-    (sparse_parts.scatter_parts, "LILBLIIf", BINS | {"ADD": True}, 8),
-    (block_selection.choose_in_blocks, "LIIIII", IN_BLOCKS, 16),
-    (block_selection.list_of_blocks, "LIIIILII", IN_BLOCKS, 16),
-    (value_bins.find_means, "ILIID", {}, 1),
-    (value_bins.append_bins, "LILIIIIDBLI", {"BLOCK": 1024}, 8),
 ]
 # Kernels that divide. Approximate quotients of float32 are corrected by exact comparisons; those of
 # float64 and of whole numbers are exact, as square roots of float64 are, though GPUs of AMD compute
@@ -122,7 +111,6 @@ DIVIDES = {
     sparse_parts.append_parts_values,
     sparse_parts.choose_parts_side,
     threelc_parts.expand_parts_positions,
-    value_bins.find_means,
 }
 # Kernels that add a residual to float16 values. GPUs of AMD widen these within a fused step, as
 # fma(x, 1, r), which is rounded once, as the sum is.

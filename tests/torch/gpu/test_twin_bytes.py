@@ -15,7 +15,6 @@ SPECS = [
     "topk:k=0.05",
     "topk:k=0.2,values=int8",
     "topk:k=0.2,values=bf16",
-    "topk:k=0.05,values=2bit,chunk=4096",
     "sbc:p=0.05",
     "fp32",
     "bf16",

@@ -104,9 +104,18 @@ def test_a_recipe_has_no_twin():
         gpu().twin("sparseloco")
 
 
-@pytest.mark.parametrize("spec", ["sbc:positions=auto", "topk:positions=auto"])
-def test_interpolative_positions_have_no_twin(device, spec):
-    with pytest.raises(deltawire.InvalidArgumentError, match="positions must be golomb"):
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        *((f"{codec}:positions=auto", "positions must be golomb") for codec in ("sbc", "topk")),
+        *(
+            (f"topk:{form}", "leave values=2bit and chunk= out")
+            for form in ("values=2bit", "chunk=64")
+        ),
+    ],
+)
+def test_forms_without_a_twin(device, spec, why):
+    with pytest.raises(deltawire.InvalidArgumentError, match=why):
         gpu().twin(spec)
 
 

@@ -52,27 +52,6 @@ def test_equal_means_send_the_positive_side(device):
     check_equal(device, "sbc:p=0.3", values)
 
 
-@pytest.mark.parametrize("form", ["values=2bit,chunk=64", "chunk=128"])
-def test_each_block_sends_its_share(device, form):
-    values = normal(418)  # the last block has 34 elements
-    values[:64] = 0
-    values[64:128] = np.float32([2, -2])[values[64:128].astype(int) % 2]  # ties
-    values[127] = 3  # behind more of them than are sent
-    values[128:131] = [1, 0, -1]  # fewer than are to be chosen
-    values[131:192] = 0
-    values[192:256] *= 1000
-    check_equal(device, f"topk:k=0.1,{form}", values)
-
-
-@pytest.mark.parametrize("sent", [4, 5])
-def test_few_values_are_means(device, sent):
-    check_equal(device, "topk:k=0.05,values=2bit", normal(20 * sent))
-
-
-def test_equal_values_have_no_deviation(device):
-    check_equal(device, "topk:k=0.1,values=2bit", np.full(100, 0.3, np.float32))
-
-
 @pytest.mark.parametrize("gap", [23, 24])
 def test_a_gap_of_as_many_ones_as_a_code_has(device, gap):
     # Where there are two positions far apart among many, b is small and the gap has many ones.

@@ -9,19 +9,16 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.fixed import GREATEST_STEP
 from deltawire.torch.gpu.kernels import sparse_parts as many
-from deltawire.torch.gpu.kernels import value_bins
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS
-from deltawire.torch.gpu.kernels.block_selection import plan_of_blocks, select_in_blocks
 from deltawire.torch.gpu.kernels.candidates import ROW
 from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, constant, launch
 from deltawire.torch.gpu.kernels.selection import SUMMED, Plan, plan_of, select_in_parts
-from deltawire.torch.gpu.kernels.value_bins import MEANS
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
 from deltawire.torch.gpu.parts import INFINITY, EncodedPart
 
 CHUNK = 16384  # positions
 LANES = (1, 4, 8)
-VALUE_BITS = {"fp32": 32, "bf16": 16, "int8": 8, "2bit": 2}
+VALUE_BITS = {"fp32": 32, "bf16": 16, "int8": 8}
 CODES = 16384 if INTERPRETED else 1024  # at a time
 
 
@@ -57,8 +54,7 @@ class SparseTwin(Twin):
 
     def _slot_words(self, positions):
         """Words that a chunk of so many positions takes at most: a number or an array."""
-        values = (positions * self.value_bits + 7) // 8 + (16 if self.value_bits == 2 else 0)
-        return (positions * 7 + values + 29) // 4 + 3
+        return (positions * (7 + self.value_bits // 8) + 29) // 4 + 3
 
     @property
     def slot_bytes(self) -> int:
@@ -78,10 +74,11 @@ class SparseTwin(Twin):
         return plan_of(parts, counts, self._numbers(counts), self.sides, device)
 
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
-        """By 13 launches, or two in blocks, three more for positions, and one to three for what is
-        sent besides."""
+        """By 13 launches, three more for positions, and one to three for what is sent besides."""
         plan, device = segment.plan, batch.out.device
-        listed, values, sent = self._select(segment, batch)
+        kind = (self.sides, segment.kind, batch.scaled)
+        listed, values, chosen = select_in_parts(plan, batch.table, *kind)
+        sent = self._choose_in_parts(plan, batch, chosen, values)
         batch.out[segment.room].zero_()
         words = batch.out.view(torch.int32)
         bounds = constant(RICE_BOUNDS, torch.int64, device)
@@ -92,16 +89,10 @@ class SparseTwin(Twin):
             launch(many.encode_parts_positions, len(segment.chunks), *where, *slots, **rows)
         self._send_parts(segment, batch, sent, (listed, values))
 
-    def _select(self, segment: Segment, batch: EncodeBatch) -> tuple[torch.Tensor, ...]:
-        """Positions of what may be sent, the bits of the values, and of each part of the batch
-        where those begin that are sent, and how many they are."""
-        kind = (self.sides, segment.kind, batch.scaled)
-        listed, values, chosen = select_in_parts(segment.plan, batch.table, *kind)
-        return listed, values, self._choose_in_parts(segment.plan, batch, chosen, values)
-
     @abstractmethod
     def _choose_in_parts(self, plan: Plan, batch: EncodeBatch, chosen, values) -> torch.Tensor:
-        """The last that `_select` gives; `values` are the bits of what is listed."""
+        """Of each part of the batch where those begin among what is listed that are sent, and how
+        many they are; `values` are the bits of what is listed."""
 
     @abstractmethod
     def _send_parts(self, segment: Segment, batch: EncodeBatch, sent, listed: tuple) -> None:
@@ -144,27 +135,11 @@ class TopK(SparseTwin):
 
     def _read(self, parameters: dict[str, str]) -> None:
         super()._read(parameters)
+        if parameters["values"] == "2bit" or "chunk" in parameters:
+            raise self._refused("leave values=2bit and chunk= out")
         self.value_bits = VALUE_BITS[parameters["values"]]
         self.scalars = self.scalar_rule = 1 if self.value_bits == 8 else 0
         self.greatest_scalar = GREATEST_STEP
-        self._block = int(parameters.get("chunk", 0))  # elements that choose by themselves
-
-    def _numbers(self, counts):
-        if not self._block:
-            return super()._numbers(counts)
-        whole, rest = divmod(counts, self._block)
-        return whole * super()._numbers(self._block) + super()._numbers(rest)
-
-    def plan(self, parts: np.ndarray, counts: np.ndarray, device: torch.device) -> object:
-        """What is chosen of each part, or of each of its blocks."""
-        if not self._block:
-            return super().plan(parts, counts, device)
-        return plan_of_blocks(parts, counts, self._block, self._numbers, device)
-
-    def _select(self, segment: Segment, batch: EncodeBatch) -> tuple[torch.Tensor, ...]:
-        if not self._block:
-            return super()._select(segment, batch)
-        return select_in_blocks(segment.plan, batch.table, segment.kind, batch.scaled)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         if part.scalars[0] > GREATEST_STEP:
@@ -177,15 +152,8 @@ class TopK(SparseTwin):
         chunks, rows = segment.chunks, segment.plan.rows
         which = (batch.table, chunks, rows, batch.facts, sent, *listed)
         slots = (batch.out, batch.begins, batch.sizes)
-        if self.value_bits == 2:
-            means = torch.empty((len(rows), MEANS), dtype=torch.float64, device=rows.device)
-            parts = segment.plan.parts
-            find = (parts, rows, sent, listed[1], means)
-            launch(value_bins.find_means, len(parts), *find, warps=1)
-            launch(value_bins.append_bins, len(chunks), *which, means, *slots, BLOCK=CODES)
-        else:
-            constants = {"VALUE_BITS": self.value_bits, "BLOCK": CODES}
-            launch(many.append_parts_values, len(chunks), *which, *slots, **constants)
+        constants = {"VALUE_BITS": self.value_bits, "BLOCK": CODES}
+        launch(many.append_parts_values, len(chunks), *which, *slots, **constants)
 
 
 class SBC(SparseTwin):

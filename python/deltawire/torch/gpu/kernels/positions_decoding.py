@@ -33,22 +33,13 @@ def check_head(code, n, c, is_last, size, room):
 
 
 @triton.jit
-def bytes_of_values(n, c, VALUE_BITS: tl.constexpr):
-    """Bytes of the n values of chunk c; those of 2 bits begin with their four means."""
-    bytes_ = (n * VALUE_BITS + 7) // 8
-    if VALUE_BITS == 2:
-        bytes_ += tl.where((c == 0) & (n > 0), 16, 0)
-    return bytes_
-
-
-@triton.jit
 def read_gaps(data, size, c, is_last, n, listed, VALUE_BITS: tl.constexpr):
     """A chunk's gaps plus 1, behind its first position, a lane of its streams each in parallel; how
     many positions it has, 0 if it is refused, and the error."""
     code = tl.load(data).to(tl.int32)
     found = tl.load(data + 1, mask=size > 2, other=0).to(tl.int32)
     found |= tl.load(data + 2, mask=size > 2, other=0).to(tl.int32) << 8
-    room = size - bytes_of_values(found, c, VALUE_BITS)
+    room = size - found * (VALUE_BITS // 8)
     error, head = check_head(code, found, c, is_last, size, room)
     if (error == 0) & (found > 0):
         lane = tl.arange(0, 8)
@@ -120,13 +111,9 @@ def load_bytes(data, at, ok, BYTES: tl.constexpr):
 
 
 @triton.jit
-def load_value(data, i, ok, means, step_bits, VALUE_BITS: tl.constexpr):
-    """Sent values, and whether no encoder sends them. means: of the part, with 2 bits."""
-    if VALUE_BITS == 2:
-        code = (load_bytes(data, i // 4, ok, 1) >> (2 * (i % 4))) & 3
-        code = load_bytes(means, 4 * code, ok, 4)
-    else:
-        code = load_bytes(data, i * (VALUE_BITS // 8), ok, VALUE_BITS // 8)
+def load_value(data, i, ok, step_bits, VALUE_BITS: tl.constexpr):
+    """Sent values, and whether no encoder sends them."""
+    code = load_bytes(data, i * (VALUE_BITS // 8), ok, VALUE_BITS // 8)
     if VALUE_BITS == 8:
         code = (code << 24) >> 24
         step = step_bits.to(tl.int32).to(tl.float32, bitcast=True)
@@ -141,21 +128,14 @@ def load_value(data, i, ok, means, step_bits, VALUE_BITS: tl.constexpr):
 
 
 @triton.jit
-def has_wrong(data, count, means, is_first, scalar, VALUE_BITS: tl.constexpr, BLOCK: tl.constexpr):
-    """1 if a chunk has a value that no encoder sends; the first, if it has such a mean."""
+def has_wrong(data, count, scalar, VALUE_BITS: tl.constexpr, BLOCK: tl.constexpr):
+    """1 if a chunk has a value that no encoder sends."""
     wrong = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, count, BLOCK):
         i = first + tl.arange(0, BLOCK)
-        _, bad = load_value(data, i, i < count, means, scalar, VALUE_BITS)
+        _, bad = load_value(data, i, i < count, scalar, VALUE_BITS)
         wrong |= bad.to(tl.int32)
-    found = tl.max(wrong, axis=0)
-    if VALUE_BITS == 2:
-        i = tl.arange(0, 4)
-        mean = load_bytes(means, 4 * i, i < tl.where(is_first & (count > 0), 4, 0), 4)
-        found |= tl.max(((mean & 0x7F800000) == 0x7F800000).to(tl.int32), axis=0)
-        last = tl.load(data + (count - 1) // 4, mask=count > 0, other=0).to(tl.int32)
-        found |= ((last >> (2 * ((count + 3) % 4 + 1))) != 0).to(tl.int32)
-    return found
+    return tl.max(wrong, axis=0)
 
 
 @triton.jit
@@ -164,7 +144,6 @@ def put_sent(
     listed,
     i,
     count,
-    means,
     out_ptr,
     scalar,
     scale,
@@ -177,5 +156,5 @@ def put_sent(
     if VALUE_BITS == 0:
         value = tl.where(ok, scalar.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
     else:
-        value, _ = load_value(data, i, ok, means, scalar, VALUE_BITS)
+        value, _ = load_value(data, i, ok, scalar, VALUE_BITS)
     put_floats(out_ptr, at, ok & (value != 0), value * scale, ADD)  # zeros go nowhere

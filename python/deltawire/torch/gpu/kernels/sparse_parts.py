@@ -235,19 +235,12 @@ def check_parts_order(
 def values_of_chunk(
     table_ptr, chunks_ptr, spans_ptr, data_ptr, counts_ptr, VALUE_BITS: tl.constexpr
 ):
-    """Where the program's chunk has its values, how many they are, where the part has its means if
-    values have 2 bits, and the part's scalar."""
-    part, c = unit_of(chunks_ptr)
+    """Where the program's chunk has its values, how many they are, and the part's scalar."""
+    part, _ = unit_of(chunks_ptr)
     g = tl.program_id(0)
     count = tl.load(counts_ptr + g)
-    data = data_ptr + tl.load(spans_ptr + 2 * g + 1) - (count * VALUE_BITS + 7) // 8
-    means = data
-    if VALUE_BITS == 2:
-        first = g - c
-        behind = (tl.load(counts_ptr + first) * 2 + 7) // 8
-        end = tl.load(spans_ptr + 2 * first + 1)
-        means = data_ptr + tl.maximum(end - behind - 16, 0)  # a refused chunk has no count
-    return data, count, means, tl.load(table_ptr + part * 4 + GIVEN).to(tl.int32)
+    data = data_ptr + tl.load(spans_ptr + 2 * g + 1) - count * (VALUE_BITS // 8)
+    return data, count, tl.load(table_ptr + part * 4 + GIVEN).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["errors_ptr"])
@@ -262,11 +255,11 @@ def check_parts_values(
     BLOCK: tl.constexpr,
 ):
     """Refuses values that no encoder sends."""
-    part, c = unit_of(chunks_ptr)
-    data, count, means, scalar = values_of_chunk(
+    part, _ = unit_of(chunks_ptr)
+    data, count, scalar = values_of_chunk(
         table_ptr, chunks_ptr, spans_ptr, data_ptr, counts_ptr, VALUE_BITS
     )
-    wrong = has_wrong(data, count, means, c == 0, scalar, VALUE_BITS, BLOCK)
+    wrong = has_wrong(data, count, scalar, VALUE_BITS, BLOCK)
     tl.atomic_or(errors_ptr + part, wrong, sem="relaxed")
 
 
@@ -296,11 +289,11 @@ def scatter_parts(
 ):
     """A chunk's values to their places; nothing if the part is refused."""
     part, _ = unit_of(chunks_ptr)
-    data, count, means, scalar = values_of_chunk(
+    data, count, scalar = values_of_chunk(
         table_ptr, chunks_ptr, spans_ptr, data_ptr, counts_ptr, VALUE_BITS
     )
     listed = list_ptr + tl.program_id(0).to(tl.int64) * 16384
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     good = tl.where(tl.load(errors_ptr + part) == 0, count, 0)
     out = floats_at(tl.load(table_ptr + part * 4 + SLOT))
-    put_sent(data, listed, i, good, means, out, scalar, scale, VALUE_BITS, ADD)
+    put_sent(data, listed, i, good, out, scalar, scale, VALUE_BITS, ADD)

@@ -102,12 +102,6 @@ def stepwise(model):
     return sgd(model, rate=0.9)
 
 
-def test_without_a_process_group():
-    model = Net()
-    with pytest.raises(ValueError, match="init_process_group"):
-        deltawire.torch.ParameterServer(model, sgd(model))
-
-
 def train_until_it_fails(rank, world_size, report, timeout, fault=None):
     """One server, the others work forever. Returns what the error was, and the second one."""
     model = Net()
@@ -212,24 +206,3 @@ def test_a_worker_that_fails_is_named_everywhere(fault, code, says):
     own = outcomes.pop(VICTIM).value
     assert own[0] == code and says in own[2], own
     check_survivors(outcomes, {"Aborted", code}, VICTIM)
-
-
-def raise_inside(rank, world_size, report):
-    model = Net()
-    with deltawire.torch.ParameterServer(model, sgd(model), timeout=SOON) as server:
-        if server.serves:
-            server.serve()
-        backward(model, rank, 0)
-        server.step()
-        if rank == VICTIM:
-            raise ZeroDivisionError("a bug of the training loop")
-        server.step()
-
-
-def test_a_bug_inside_the_with_block_is_told_to_the_others():
-    with started(raise_inside, 3) as ranks:
-        outcomes = ranks.outcomes()
-    assert outcomes[VICTIM].raised == "ZeroDivisionError"
-    for rank in (0, 2):
-        assert outcomes[rank].raised == "DeltawireError" and outcomes[rank].after < AT_ONCE
-        assert "rank 1" in outcomes[rank].text and "a bug of the training" in outcomes[rank].text

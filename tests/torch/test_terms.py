@@ -4,6 +4,7 @@ import functools
 
 import deltawire
 import deltawire.torch
+import pytest
 import torch
 from deltawire.session import terms
 from deltawire.session.terms import Terms, tensor_line
@@ -133,6 +134,12 @@ def test_every_door_compares_what_must_be_alike():
         assert f"rank 1 has {name}={values[1]}, rank 0 has {name}={values[0]}; pass" in text
     for _, text, _ in (first["Averager, refused"], second["Averager, refused"]):
         assert "warmup_steps=-1" in text
+
+
+@pytest.mark.parametrize("come_in", [local_steps, parameter_server])
+def test_a_door_asks_for_a_process_group(come_in):
+    with pytest.raises(ValueError, match="init_process_group"):
+        come_in(Net())
 
 
 class Other(Net):

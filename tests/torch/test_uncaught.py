@@ -6,14 +6,16 @@ import datetime
 import multiprocessing
 import os
 import tempfile
+import time
 
 import deltawire
 import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from models import Net, train_step, wrapped
+from models import Net, backward, train_step, wrapped
 from ranks import AT_ONCE
+from served import sgd
 from sharded import Uneven, cut, mesh_of, needs_fsdp2
 from sharded import train_step as train_sharded
 
@@ -41,6 +43,19 @@ def local_steps(rank):
     return trainer, lambda step: trainer.step()
 
 
+def parameter_server(rank):
+    model = Net()
+    server = deltawire.torch.ParameterServer(model, sgd(model), timeout=LONG)
+
+    def train_one(step):
+        if server.serves:
+            server.serve()
+        backward(model, rank, step)
+        server.step()
+
+    return server, train_one
+
+
 def train(make, how, rank, world_size, init, pipe):
     torch.set_num_threads(1)
     limit = datetime.timedelta(seconds=60)
@@ -50,6 +65,9 @@ def train(make, how, rank, world_size, init, pipe):
     dist.barrier()
     hook, train_one = make(rank)
     with contextlib.ExitStack() as stack:
+        if how != "uncaught":  # the program lives on: only its block can tell the others
+            stack.callback(time.sleep, LONG)
+            stack.enter_context(contextlib.suppress(ValueError))
         if how == "close":
             stack.callback(hook.close)
         if how == "with":
@@ -92,7 +110,8 @@ def survivors(make, how, world_size):
 
 @pytest.mark.parametrize(
     ("make", "how"),
-    [(ddp, "uncaught"), (ddp, "close"), (ddp, "with"), (local_steps, "uncaught")],
+    [(ddp, "uncaught"), (ddp, "close"), (ddp, "with")]
+    + [(local_steps, "uncaught"), (local_steps, "with"), (parameter_server, "with")],
 )
 def test_an_exception_that_ends_a_rank_is_told_to_the_others(make, how):
     for rank, (text, suspect, last) in survivors(make, how, 3).items():

@@ -451,7 +451,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference, avx2, avx512, avx512vbmi)
+DELTAWIRE_KERNELS(reference, avx2)
 
 extern constinit const Registration kRegistration = {&kInfo, make,
                                                      own_kernels<kernels_for, sparse::kernels_for>};

@@ -1,4 +1,4 @@
-// A chunk's streams for AVX2 and AVX-512: reading keys and values, and writing them.
+// A chunk's streams for AVX2: reading keys and values, and writing them.
 #pragma once
 
 #include <cstddef>
@@ -254,7 +254,13 @@ void read_for(KeyRun& run) noexcept {
 }  // namespace
 
 void open_gaps(GapStream& gaps, unsigned key_bits, unsigned flag_bits) {
-  fill_gaps(gaps, key_bits, flag_bits);
+  const GapLengths of(key_bits, flag_bits);
+  gaps.flag_bits = flag_bits;
+  gaps.key_bits = key_bits;
+  for (unsigned flag = 0; flag < 1U << flag_bits; ++flag) {
+    gaps.masks[flag] = (1U << of.of_flag[flag]) - 1;
+    gaps.least[flag] = static_cast<std::uint32_t>(of.least[flag]);
+  }
 }
 
 void read_keys(KeyRun& run) {
@@ -262,15 +268,24 @@ void read_keys(KeyRun& run) {
   for_flag_bits(run.gaps->flag_bits, [&]<unsigned kFlagBits>() { read_for<kFlagBits>(run); });
 }
 
-Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
-  return decode_in_tiles(row, rules, target);
-}
-
-Fault place_values(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {
-  return place_in_tiles(chunk, rules, target);
-}
-
 // Reading values, which are looked up one by one.
+
+// Values of the codes from the chunk's base on, as far as they are allowed, and behind them the same with the
+// other sign: a number is a code below its sign.
+void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale) {
+  values.code_bits = head.code_bits;
+  const std::uint32_t all = std::uint32_t{1} << head.code_bits;
+  for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
+    const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
+    if (bit_cast<std::uint32_t>(value) == 0) break;
+    values.tables->of_number[values.allowed] = value * scale;
+  }
+  for (std::uint32_t code = values.allowed; code < all; ++code) values.tables->of_number[code] = 0;
+  for (std::uint32_t code = 0; code < all; ++code) {
+    const auto bits = bit_cast<std::uint32_t>(values.tables->of_number[code]);
+    values.tables->of_number[all + code] = bit_cast<float>(bits ^ ~kMagnitudeMask);
+  }
+}
 
 // The numbers of a tile, with room for a whole vector behind the last.
 struct Numbers {
@@ -339,8 +354,7 @@ struct Numbers {
 };
 
 // Looks values up one by one, which takes less time than gather instructions.
-[[gnu::always_inline]] inline void read_one_by_one(ValueStream& values, std::uint32_t count,
-                                                   float* out) noexcept {
+void read_values(ValueStream& values, std::uint32_t count, float* out) {
   const unsigned bits = values.code_bits + 1;
   Numbers numbers;
   numbers.read(values.stream, bits, count);

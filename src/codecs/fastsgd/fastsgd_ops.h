@@ -67,13 +67,8 @@ struct Collected {
   std::uint64_t next = 0;  // the input's first value behind them, which the next chunk begins with
 };
 
-// Where a code is guessed by a logarithm in float32, a guess so near to a whole number is compared with the
-// codebook. The logarithms of x, of the sum and of the last value are each off by up to 2.5e-6 (the
-// polynomial) and 8e-6 (rounding numbers of up to 150), a difference of two by 1.5e-5 more: 3.6e-5 octaves,
-// once for x and once for the scale. Rounding a product of up to 2,047 adds 1.3e-4 codes.
-inline constexpr float kDoubtfulOctaves = 1.2e-4F;
-inline constexpr float kDoubtfulCodes = 4e-4F;
-inline constexpr std::uint32_t kSmallestNormal = 0x00800000;  // below it values are not as exact as that
+// Below it codes are not guessed by a logarithm, as values are not exact enough.
+inline constexpr std::uint32_t kSmallestNormal = 0x00800000;
 
 struct CodeRange {
   std::uint32_t lowest = 0;
@@ -306,7 +301,6 @@ void read_keys(KeyRun& run);
 // its bits the sign. Filled by open_values, as far as there are numbers.
 struct ValueTables {
   float of_number[2 * kCodes];
-  alignas(64) std::uint8_t planes[4][128];  // the bytes of the same, for kernels that look bytes up
 };
 
 // A chunk's values.

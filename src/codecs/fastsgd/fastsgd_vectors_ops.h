@@ -1,5 +1,6 @@
-// What vector kernels share. They encode 64 values at a time, and decode pairs in tiles, without checking
-// each pair. A chunk that turns out to be invalid is decoded again by the reference, which finds the fault.
+// What kernels need that encode and decode by vectors, without vectors themselves. They decode pairs in
+// tiles, without checking each pair. A chunk that turns out to be invalid is decoded again by the reference,
+// which finds the fault.
 #pragma once
 
 #include <cstddef>
@@ -11,114 +12,8 @@
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/kernels/prefetch.h"
-#include "codecs/kernels/set_bits.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
-
-// Collecting pairs, 64 values at a time.
-
-inline constexpr std::uint32_t kGroup = 64;
-inline constexpr std::uint32_t kFew = 8;  // of a group: fewer are taken one by one
-
-// Where pairs are written: behind those that are there. Whole vectors may be.
-struct PairOutput {
-  std::uint32_t* keys = nullptr;
-  float* values = nullptr;
-};
-
-template <bool kResidual, bool kKeys>
-[[gnu::always_inline]] inline std::uint32_t take_few(const PairInput& input, std::uint64_t at,
-                                                     std::uint64_t chosen, const PairOutput& out) noexcept {
-  const std::uint32_t pairs = set_bits(chosen, 0, out.keys);
-  for (std::uint32_t i = 0; i < pairs; ++i) {
-    const std::uint64_t place = at + out.keys[i];
-    out.values[i] = kResidual ? input.left[place] : input.in[place];
-    out.keys[i] = kKeys ? input.keys[place] : static_cast<std::uint32_t>(place);
-  }
-  return pairs;
-}
-
-// Vectors, a target's group of values, made of the cut: look_at<kResidual>(input, at), which of 64 are sent,
-// and x is left where there is a residual; take<kResidual, kKeys>(input, at, chosen, out), these pairs;
-// rest<kResidual, kKeys>(input, at, count, out), the pairs of up to kRest values. The last two return how
-// many they wrote.
-template <bool kResidual, bool kKeys, class Vectors>
-[[gnu::always_inline]] inline Collected collect_chunk(const PairInput& input, std::uint64_t& at,
-                                                      std::uint32_t cut, const Staging& staging) noexcept {
-  Vectors vectors(cut);
-  std::uint32_t pairs = 0;
-  while (input.count - at >= kGroup && pairs + kGroup <= kChunkPairs) {
-    const PairOutput out{staging.keys + pairs, staging.values + pairs};
-    const std::uint64_t chosen = vectors.template look_at<kResidual>(input, at);
-    if (chosen != 0) {
-      pairs += popcount(chosen) <= kFew ? take_few<kResidual, kKeys>(input, at, chosen, out)
-                                        : vectors.template take<kResidual, kKeys>(input, at, chosen, out);
-    }
-    at += kGroup;
-  }
-  while (at < input.count && pairs < kChunkPairs) {
-    const std::uint64_t left = input.count - at;
-    const std::uint32_t room = kChunkPairs - pairs;
-    std::uint32_t count = left < Vectors::kRest ? static_cast<std::uint32_t>(left) : Vectors::kRest;
-    count = room < count ? room : count;
-    const PairOutput out{staging.keys + pairs, staging.values + pairs};
-    pairs += vectors.template rest<kResidual, kKeys>(input, at, count, out);
-    at += count;
-  }
-  return {staging.keys, staging.values, pairs, at};
-}
-
-// Kernels::collect. Vectors also: are_all_sent(values, count, cut), whether none of a row is dropped.
-template <class Vectors>
-[[gnu::always_inline]] inline Collected collect_by(const PairInput& input, std::uint64_t& at,
-                                                   std::uint32_t cut, const Staging& staging) noexcept {
-  if (input.keys != nullptr) {
-    const std::uint64_t left = input.count - at;
-    const std::uint32_t row = left < kChunkPairs ? static_cast<std::uint32_t>(left) : kChunkPairs;
-    if (!Vectors::are_all_sent(input.in + at, row, cut)) {
-      return collect_chunk<false, true, Vectors>(input, at, cut, staging);
-    }
-    const Collected all{input.keys + at, input.in + at, row, at + row};
-    at += row;
-    return all;
-  }
-  return input.residual != nullptr ? collect_chunk<true, false, Vectors>(input, at, cut, staging)
-                                   : collect_chunk<false, false, Vectors>(input, at, cut, staging);
-}
-
-// Guessed codes: the doubtful ones are decided one by one.
-
-// Some values whose codes are guessed.
-template <unsigned kLanes>
-struct Guesses {
-  alignas(32) std::uint32_t codes[kLanes];
-  alignas(32) std::uint32_t magnitudes[kLanes];
-  alignas(32) std::int32_t near[kLanes];  // the whole number nearest to the logarithm
-};
-
-// Decides the codes in the mask by comparing with their thresholds.
-template <unsigned kLanes>
-[[gnu::always_inline]] inline void decide(const Codebook& book, std::uint32_t mask,
-                                          Guesses<kLanes>& guesses) noexcept {
-  for (; mask != 0; mask &= mask - 1) {
-    const unsigned lane = countr_zero(mask);
-    const std::int32_t near = guesses.near[lane];
-    std::uint32_t tried = near < 0 ? 0 : static_cast<std::uint32_t>(near);
-    tried = tried < book.last ? tried : book.last;
-    guesses.codes[lane] = tried + (guesses.magnitudes[lane] < book.values[tried] ? 1 : 0);
-  }
-}
-
-// Leaves x less its code's value, of `count` pairs from `at` on.
-[[gnu::always_inline]] inline void subtract(const PairInput& input, const Codebook& book,
-                                            const Collected& pairs, const std::uint16_t* codes,
-                                            std::uint32_t at, std::uint32_t count) noexcept {
-  for (std::uint32_t i = at; i < at + count; ++i) {
-    const std::uint32_t sign = bit_cast<std::uint32_t>(pairs.values[i]) & ~kMagnitudeMask;
-    const std::uint32_t value = book.values[codes[i] & kMaxCode] | sign;
-    input.left[pairs.keys[i]] = pairs.values[i] - bit_cast<float>(value);
-  }
-}
 
 // Streams.
 
@@ -183,41 +78,10 @@ struct Readable {
   }
 };
 
-[[gnu::always_inline]] inline void fill_gaps(GapStream& gaps, unsigned key_bits,
-                                             unsigned flag_bits) noexcept {
-  const GapLengths of(key_bits, flag_bits);
-  gaps.flag_bits = flag_bits;
-  gaps.key_bits = key_bits;
-  for (unsigned flag = 0; flag < 1U << flag_bits; ++flag) {
-    gaps.masks[flag] = (1U << of.of_flag[flag]) - 1;
-    gaps.least[flag] = static_cast<std::uint32_t>(of.least[flag]);
-  }
-}
-
 // Consecutive keys: gaps of 0 take no bits.
 [[gnu::always_inline]] inline void follow_on(KeyRun& run) noexcept {
   for (std::uint32_t i = 0; i < run.count; ++i) run.keys[i] = static_cast<std::uint32_t>(run.key + 1 + i);
   run.key += run.count;
-}
-
-// The table of a chunk's values.
-
-// Values of the codes from the chunk's base on, as far as they are allowed, and behind them the same with the
-// other sign: a number is a code below its sign.
-[[gnu::always_inline]] inline void fill_values(ValueStream& values, const DecodeRules& rules,
-                                               const Head& head, float scale) noexcept {
-  values.code_bits = head.code_bits;
-  const std::uint32_t all = std::uint32_t{1} << head.code_bits;
-  for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
-    const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
-    if (bit_cast<std::uint32_t>(value) == 0) break;
-    values.tables->of_number[values.allowed] = value * scale;
-  }
-  for (std::uint32_t code = values.allowed; code < all; ++code) values.tables->of_number[code] = 0;
-  for (std::uint32_t code = 0; code < all; ++code) {
-    const auto bits = bit_cast<std::uint32_t>(values.tables->of_number[code]);
-    values.tables->of_number[all + code] = bit_cast<float>(bits ^ ~kMagnitudeMask);
-  }
 }
 
 // The values of `count` numbers, and of one behind them. Two make a word: one store each would take as long
@@ -344,7 +208,9 @@ bool decode_chunk_for(const ChunkBytes& chunk, const DecodeRules& rules, DecodeT
   return for_sink(target.sink, [&]<Sink kSink>() { return decode_chunk<kSink>(chunk, rules, target); });
 }
 
-Decoded decode_in_tiles(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
+}  // namespace
+
+Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
   const bool ends_part = target.is_last;
   Decoded decoded{};
   for (; decoded.chunks < row.chunks; ++decoded.chunks) {
@@ -360,8 +226,6 @@ Decoded decode_in_tiles(const ChunkRow& row, const DecodeRules& rules, DecodeTar
   target.is_last = ends_part;
   return decoded;
 }
-
-}  // namespace
 
 // Values of keys that have been decoded before.
 namespace {
@@ -407,13 +271,13 @@ bool place_tiles_for(const KeyedValues& chunk, const DecodeRules& rules, DecodeT
   return for_sink(target.sink, [&]<Sink kSink>() { return place_tiles<kSink>(chunk, rules, target); });
 }
 
-Fault place_in_tiles(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {
+}  // namespace
+
+Fault place_values(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {
   const DecodeTarget before = target;
   if (place_tiles_for(chunk, rules, target)) return Fault::kNone;
   target = before;
   return kernels_for(TargetId::kReference).place_values(chunk, rules, target);
 }
-
-}  // namespace
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -390,7 +390,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference, avx2, avx512, avx512vbmi, neon)
+DELTAWIRE_KERNELS(reference, avx2, avx512, neon)
 
 extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<kernels_for>};
 

@@ -91,10 +91,9 @@ Outcome<void> compare(const CompareOptions& options) {
 }
 
 std::string compare_footer() {
-  return "INPUT is a trace folder (docs/reference/traces.md), a .npy file of float32, a .dw file, - for a "
-         ".npy "
-         "on\n"
-         "standard input, or synthetic:NAME, of 2^20 values from a fixed seed\n"
+  return "INPUT is a trace folder (docs/reference/traces.md), a .npy file as encode takes it, a .dw file, - "
+         "for\n"
+         "a .npy on standard input, or synthetic:NAME, of 2^20 values from a fixed seed\n"
          "(synthetic:NAME:n=65536,seed=7 for others), where NAME is one of\n" +
          synthetic_names() +
          "\nCODECS are specs, rules (quoted, as one word), or all: every codec and its examples.\n"

@@ -35,34 +35,6 @@ struct EncodeOptions {
   bool force = false;
 };
 
-// The types that codecs take: 16-bit types stay, float64 values must be exact float32.
-DType coded_type(ValueType type) {
-  if (type == ValueType::kF16) return DType::kF16;
-  return type == ValueType::kBF16 ? DType::kBF16 : DType::kF32;
-}
-
-// The next `count` values, the first of which is number `first` of the array, as codecs take them.
-Outcome<void> read_values(ArrayReader& array, const std::string& name, std::uint64_t first,
-                          std::uint64_t count, std::byte* out) {
-  if (array.info().type != ValueType::kF64) return array.read(out, count);
-  constexpr std::uint64_t kBlock = std::uint64_t{1} << 16;
-  const auto block = std::make_unique_for_overwrite<double[]>(std::min(count, kBlock));
-  for (std::uint64_t done = 0; done < count;) {
-    const std::uint64_t now = std::min(kBlock, count - done);
-    if (auto read = array.read(block.get(), now); !read) return read;
-    const std::uint64_t fits = narrow_values(block.get(), now, reinterpret_cast<float*>(out) + done);
-    if (fits < now) {
-      char value[32];
-      std::snprintf(value, sizeof value, "%.17g", block[fits]);
-      return failed(
-          name + ": element " + std::to_string(first + done + fits) + " is " + value +
-          ", which is not exactly a float32; round them all in Python with array.astype('float32')");
-    }
-    done += now;
-  }
-  return {};
-}
-
 // Compares the values of an array with those in the file, decoded part by part.
 class Echo {
  public:
@@ -129,7 +101,7 @@ class Encoding {
       const std::uint64_t count = encoder->due();
       if (first > 0)
         progress_.show(grouped(first) + " of " + grouped(info.count) + " values: " + member.shown);
-      if (auto read = read_values(array, member.shown, first, count, values.get()); !read) return read;
+      if (auto read = read_coded(array, member.shown, first, count, values.get()); !read) return read;
       const TensorView part{values.get(), count, dtype};
       const auto pieces = encoder->encode(part);
       if (!pieces) return failed(member.shown + ": " + pieces.error().message);

@@ -225,10 +225,9 @@ def test_bad_inputs_and_outputs(tmp_path: Path, source: Path) -> None:
     assert_refused(FAILURE, ["empty", "no trace.json"], "compare", "--input", tmp_path / "empty")
     np.save(tmp_path / "none.npy", np.zeros((3, 0), np.float32))
     assert_refused(FAILURE, ["none.npy", "no values"], "compare", "--input", tmp_path / "none.npy")
-    np.save(tmp_path / "double.npy", np.zeros(3))
-    assert_refused(
-        FAILURE, ["double.npy", "float64"], "compare", "--input", tmp_path / "double.npy"
-    )
+    np.save(tmp_path / "double.npy", np.full(3, 0.1))
+    words = ["double.npy", "element 0 is 0.1", "not exactly a float32"]
+    assert_refused(FAILURE, words, "compare", "--input", tmp_path / "double.npy")
     (tmp_path / "taken.json").write_text("precious")
     taken = ["--json", tmp_path / "taken.json"]
     assert_refused(FAILURE, ["taken.json", "--force"], "compare", "--input", source, *taken)
@@ -237,6 +236,18 @@ def test_bad_inputs_and_outputs(tmp_path: Path, source: Path) -> None:
     assert json.loads((tmp_path / "taken.json").read_text())["interrupted"] is False
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"empty", "none.npy", "double.npy", "taken.json"}
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f8", "<f2"])
+def test_input_may_be_of_every_type_that_encode_takes(tmp_path: Path, dtype: str) -> None:
+    values = gradient().astype("<f2").reshape(50, 100)
+    np.save(tmp_path / "in.npy", np.asfortranarray(values.astype(dtype)))
+    np.save(tmp_path / "plain.npy", values.astype(np.float32))
+    coded = encode(tmp_path, "zstd", values.astype(dtype))
+    inputs = [("--input", tmp_path / name) for name in ("plain.npy", "in.npy", coded.name)]
+    rows = compare(*sum(inputs, ()), "--codecs", "int8", "bf16")["rows"]
+    figures = [(row["relative_l2"], row["bits_per_value"]) for row in rows]
+    assert figures[:2] == figures[2:4] == figures[4:] and figures[0][0] > 0
 
 
 def test_standard_input(source: Path) -> None:

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
+#include "base/float16.h"
 #include "deltawire/file.h"
 
 namespace deltawire::cli {
@@ -14,7 +16,7 @@ class DwReader final : public ArrayReader {
  public:
   DwReader(FileReader reader, std::string name) : reader_(std::move(reader)), name_(std::move(name)) {
     const FileHeader& header = reader_.header();
-    info_ = ArrayInfo{header.shape, value_type(header.dtype), header.count()};
+    info_ = ArrayInfo{header.shape, value_type(header.dtype), header.count(), header.codec_spec};
   }
 
   Outcome<void> read(void* values, std::uint64_t count) override {
@@ -68,21 +70,8 @@ class DwReader final : public ArrayReader {
   std::uint64_t taken_ = 0;  // of these
 };
 
-}  // namespace
-
-std::uint64_t value_bytes(ValueType type) noexcept {
-  switch (type) {
-    case ValueType::kF32: return 4;
-    case ValueType::kF64: return 8;
-    default: return 2;
-  }
-}
-
-ValueType value_type(DType dtype) noexcept {
-  if (dtype == DType::kF16) return ValueType::kF16;
-  return dtype == DType::kBF16 ? ValueType::kBF16 : ValueType::kF32;
-}
-
+// Converts to float32. Returns the index of the first value, other than NaN, that is not exactly a float32;
+// `count` if there is none.
 std::uint64_t narrow_values(const double* values, std::uint64_t count, float* out) {
   constexpr double kLargest = 3.4028234663852886e38;  // beyond it a conversion is undefined
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -92,6 +81,61 @@ std::uint64_t narrow_values(const double* values, std::uint64_t count, float* ou
     if (double{out[i]} != value && !std::isnan(value)) return i;
   }
   return count;
+}
+
+}  // namespace
+
+std::uint64_t value_bytes(ValueType type) noexcept {
+  switch (type) {
+    case ValueType::kF32: return 4;
+    case ValueType::kF64:
+    case ValueType::kI64: return 8;
+    default: return 2;
+  }
+}
+
+ValueType value_type(DType dtype) noexcept {
+  if (dtype == DType::kF16) return ValueType::kF16;
+  return dtype == DType::kBF16 ? ValueType::kBF16 : ValueType::kF32;
+}
+
+DType coded_type(ValueType type) noexcept {
+  if (type == ValueType::kF16) return DType::kF16;
+  return type == ValueType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+Outcome<void> read_coded(ArrayReader& array, const std::string& name, std::uint64_t first,
+                         std::uint64_t count, std::byte* out) {
+  if (array.info().type != ValueType::kF64) return array.read(out, count);
+  constexpr std::uint64_t kBlock = std::uint64_t{1} << 16;
+  const auto block = std::make_unique_for_overwrite<double[]>(std::min(count, kBlock));
+  for (std::uint64_t done = 0; done < count;) {
+    const std::uint64_t now = std::min(kBlock, count - done);
+    if (auto read = array.read(block.get(), now); !read) return read;
+    const std::uint64_t fits = narrow_values(block.get(), now, reinterpret_cast<float*>(out) + done);
+    if (fits < now) {
+      char value[32];
+      std::snprintf(value, sizeof value, "%.17g", block[fits]);
+      return failed(
+          name + ": element " + std::to_string(first + done + fits) + " is " + value +
+          ", which is not exactly a float32; round them all in Python with array.astype('float32')");
+    }
+    done += now;
+  }
+  return {};
+}
+
+Outcome<std::vector<float>> read_floats(ArrayReader& array, const std::string& name) {
+  const std::uint64_t count = array.info().count;
+  const DType dtype = coded_type(array.info().type);
+  // A header's count is only a claim: memory that is left untouched takes no room.
+  const auto coded = std::make_unique_for_overwrite<std::byte[]>(count * dtype_bytes(dtype));
+  if (auto read = read_coded(array, name, 0, count, coded.get()); !read) {
+    return tl::unexpected<Failure>(read.error());
+  }
+  std::vector<float> values(count);
+  widen(coded.get(), dtype, count, values.data());
+  return values;
 }
 
 Outcome<std::unique_ptr<ArrayReader>> open_dw(std::unique_ptr<ByteSource> bytes, const std::string& name) {

@@ -14,15 +14,20 @@
 
 namespace deltawire::cli {
 
-enum class ValueType : std::uint8_t { kF32, kF64, kF16, kBF16 };
+enum class ValueType : std::uint8_t { kF32, kF64, kF16, kBF16, kI64 };
 
 std::uint64_t value_bytes(ValueType type) noexcept;
 ValueType value_type(DType dtype) noexcept;
+
+// The type in which codecs take them: 16-bit types stay, float64 becomes float32.
+DType coded_type(ValueType type) noexcept;
 
 struct ArrayInfo {
   std::vector<std::uint64_t> shape;
   ValueType type = ValueType::kF32;
   std::uint64_t count = 0;
+  std::string codec = {};  // the spec that a .dw file was encoded by
+  bool is_plain = true;    // in the file, too: little-endian, in C order
 
   std::uint64_t bytes() const noexcept { return count * value_bytes(type); }
 };
@@ -41,8 +46,18 @@ class ArrayReader {
   ArrayInfo info_;
 };
 
-// Opens the array of a .npy file: little or big endian, in C or Fortran order. `name` is for messages.
-Outcome<std::unique_ptr<ArrayReader>> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name);
+// Reads the next `count` values, the first of which is number `first` of the array, as codecs take them.
+// Fails for a float64 that is not exactly a float32.
+Outcome<void> read_coded(ArrayReader& array, const std::string& name, std::uint64_t first,
+                         std::uint64_t count, std::byte* out);
+
+// All values of the array as float32. Fails where read_coded does.
+Outcome<std::vector<float>> read_floats(ArrayReader& array, const std::string& name);
+
+// Opens the array of a .npy file: little or big endian, in C or Fortran order; `of_keys`: one of int64.
+// `name` is for messages.
+Outcome<std::unique_ptr<ArrayReader>> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name,
+                                               bool of_keys = false);
 
 inline constexpr std::string_view kDwMagic = "DWFILE";  // the first bytes of a .dw file
 
@@ -51,9 +66,5 @@ Outcome<std::unique_ptr<ArrayReader>> open_dw(std::unique_ptr<ByteSource> bytes,
 
 // The header of a .npy file in C order: the same bytes as by numpy.save.
 std::string npy_header(const ArrayInfo& info);
-
-// Converts to float32. Returns the index of the first value, other than NaN, that is not exactly a float32;
-// `count` if there is none.
-std::uint64_t narrow_values(const double* values, std::uint64_t count, float* out);
 
 }  // namespace deltawire::cli

@@ -55,7 +55,7 @@ class MemorySource final : public ByteSource {
     rest_ = rest_.subspan(bytes);
     return bytes;
   }
-  Bytes rest() const noexcept { return rest_; }
+  std::optional<std::uint64_t> bytes_left() const override { return rest_.size(); }
 
  private:
   Bytes rest_;

@@ -1,5 +1,5 @@
-// A .npy file from anywhere, in memory and as a stream. What is accepted lies inside the file's bytes, has
-// the shape's count of elements, and is accepted again behind a header of our own.
+// A .npy file from anywhere, at once and value by value. What is accepted has as many values as the file's
+// bytes, and is accepted again behind a header of our own.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cli/arrays/array_reader.h"
-#include "cli/arrays/npy.h"
 
 namespace deltawire::cli {
 namespace {
@@ -16,24 +15,34 @@ void expect(bool holds) {
   if (!holds) std::abort();
 }
 
+struct Parsed {
+  std::vector<std::uint64_t> shape;
+  std::vector<float> values;
+};
+
+Outcome<Parsed> parsed(Bytes file) {
+  const auto array = open_npy(std::make_unique<MemorySource>(file), "input.npy");
+  if (!array) return tl::unexpected<Failure>(array.error());
+  auto values = read_floats(**array, "input.npy");
+  if (!values) return tl::unexpected<Failure>(values.error());
+  return Parsed{(*array)->info().shape, *std::move(values)};
+}
+
 void parse(Bytes data) {
-  std::vector<std::byte> file(data.begin(), data.end());
-  const auto array = parse_npy(file, "input.npy");
-  if (!array) {
-    expect(!array.error().message.empty());
+  const auto first = parsed(data);
+  if (!first) {
+    expect(first.error().message.starts_with("input.npy: "));
     return;
   }
-  const auto* values = static_cast<const std::byte*>(array->tensor.values);
-  const std::uint64_t bytes = 4 * array->tensor.count;
-  expect(values >= file.data() && values + bytes <= file.data() + file.size());
-  expect(reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0);
-  const std::string header = npy_header({array->shape, ValueType::kF32, array->tensor.count});
-  std::vector<std::byte> again(header.size() + bytes);
+  const Bytes values = std::as_bytes(std::span(first->values));
+  expect(values.size() <= 2 * data.size());
+  const std::string header = npy_header({first->shape, ValueType::kF32, first->values.size()});
+  std::vector<std::byte> again(header.size() + values.size());
   std::memcpy(again.data(), header.data(), header.size());
-  if (bytes > 0) std::memcpy(again.data() + header.size(), values, bytes);
-  const auto second = parse_npy(again, "again.npy");
-  expect(second.has_value() && second->shape == array->shape);
-  expect(bytes == 0 || std::memcmp(second->tensor.values, values, bytes) == 0);
+  std::copy(values.begin(), values.end(), again.begin() + static_cast<std::ptrdiff_t>(header.size()));
+  const auto second = parsed(again);
+  expect(second.has_value() && second->shape == first->shape);
+  expect(std::ranges::equal(std::as_bytes(std::span(second->values)), values));
 }
 
 // Reads an array of any type and order, value by value.

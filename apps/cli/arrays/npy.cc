@@ -19,17 +19,6 @@ constexpr std::uint64_t kMaxDimensions = 8;                      // of a .dw fil
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 32;  // a tensor has fewer
 constexpr std::uint64_t kHeaderMultiple = 64;  // numpy.save pads so that the values are aligned
 
-// A required type of values, with NumPy's names.
-struct TraceType {
-  const char* descr;
-  const char* big_endian;
-  const char* name;
-  std::uint64_t bytes;
-  const char* use;  // what deltawire does with them
-};
-constexpr TraceType kFloat32{"<f4", ">f4", "float32", 4, "encodes"};
-constexpr TraceType kInt64{"<i8", ">i8", "int64", 8, "reads keys as"};
-
 std::uint64_t little_endian(const std::byte* at, std::uint64_t bytes) {
   std::uint64_t number = 0;
   for (std::uint64_t i = 0; i < bytes; ++i) number |= std::to_integer<std::uint64_t>(at[i]) << (8 * i);
@@ -134,30 +123,7 @@ tl::unexpected<Failure> no_numbers(const NpyHeader& header) {
                 header.descr + "'), and deltawire takes numbers");
 }
 
-// The failure's message lacks the file's name.
-Outcome<void> check_layout(const NpyHeader& header, const TraceType& type) {
-  if (header.descr == type.big_endian) {
-    return failed("dtype '" + header.descr +
-                  "' is big-endian, deltawire reads little-endian; convert it in Python with array.astype('" +
-                  type.descr + "')");
-  }
-  if (has_no_numbers(header)) return no_numbers(header);
-  if (header.descr != type.descr) {
-    return failed("dtype " + numpy_name(header.descr) + ", but deltawire " + type.use + " " + type.name +
-                  "; convert it in Python with array.astype('" + type.name + "')");
-  }
-  if (header.fortran_order) {
-    return failed(
-        "the array is in Fortran order, deltawire reads C order; convert it in Python with "
-        "numpy.ascontiguousarray(array)");
-  }
-  if (header.shape.size() > kMaxDimensions) {
-    return too_many_dimensions(header);
-  }
-  return {};
-}
-
-// Nothing if it is not a type that can be streamed.
+// Nothing if it is not a type that is read.
 std::optional<NpyInfo> info_of_type(const std::string& descr) {
   struct Known {
     const char* descr;
@@ -165,18 +131,22 @@ std::optional<NpyInfo> info_of_type(const std::string& descr) {
     bool big_endian;
   };
   // ml_dtypes' bfloat16 is saved as '<V2'; bytes without a meaning are '|V2'.
-  constexpr Known kTypes[] = {{"<f4", ValueType::kF32, false}, {">f4", ValueType::kF32, true},
-                              {"<f8", ValueType::kF64, false}, {">f8", ValueType::kF64, true},
-                              {"<f2", ValueType::kF16, false}, {">f2", ValueType::kF16, true},
-                              {"<V2", ValueType::kBF16, false}};
+  constexpr Known kTypes[] = {
+      {"<f4", ValueType::kF32, false},  {">f4", ValueType::kF32, true},  {"<f8", ValueType::kF64, false},
+      {">f8", ValueType::kF64, true},   {"<f2", ValueType::kF16, false}, {">f2", ValueType::kF16, true},
+      {"<V2", ValueType::kBF16, false}, {"<i8", ValueType::kI64, false}, {">i8", ValueType::kI64, true}};
   for (const Known& known : kTypes) {
     if (descr == known.descr) return NpyInfo{{}, known.type, known.big_endian};
   }
   return std::nullopt;
 }
 
-tl::unexpected<Failure> unknown_type(const NpyHeader& header) {
+tl::unexpected<Failure> unknown_type(const NpyHeader& header, bool of_keys) {
   if (has_no_numbers(header)) return no_numbers(header);
+  if (of_keys) {
+    return failed("dtype " + numpy_name(header.descr) +
+                  ", but deltawire reads keys as int64; convert it in Python with array.astype('int64')");
+  }
   if (header.descr == "|V2") {
     return failed(
         "dtype '|V2' is two bytes without a meaning; if they are bfloat16, save "
@@ -199,61 +169,16 @@ std::optional<std::uint64_t> element_count(std::span<const std::uint64_t> shape)
   return count;
 }
 
-struct ValuesPlace {
-  std::vector<std::uint64_t> shape;
-  const std::byte* values = nullptr;
-  std::uint64_t count = 0;
-};
-
-// Where an array of this type lies in the file; its values are moved where they are not aligned.
-Outcome<ValuesPlace> find_values(std::vector<std::byte>& file, const std::string& name,
-                                 const TraceType& type) {
-  MemorySource source{Bytes(file)};
-  auto header = HeaderSource(source).read();
-  if (!header) return failed(name + ": " + header.error().message);
-  if (auto layout = check_layout(*header, type); !layout) return failed(name + ": " + layout.error().message);
-  const auto count = element_count(header->shape);
-  if (!count) return failed(name + ": " + too_many_elements(header->shape).value().message);
-  const std::uint64_t data_at = file.size() - source.rest().size();
-  const std::uint64_t expected = *count * type.bytes;
-  const std::uint64_t found = file.size() - data_at;
-  if (found != expected) {
-    return failed(name + ": the shape " + shape_text(header->shape) + " needs " + grouped(expected) +
-                  " bytes of values, found " + grouped(found) +
-                  (found < expected ? "; the file is incomplete, copy it again"
-                                    : "; save one array a file with numpy.save"));
-  }
-  std::byte* values = file.data() + data_at;
-  if (data_at % type.bytes != 0) {  // old writers align to 16 bytes, foreign ones may not at all
-    std::memmove(file.data(), values, expected);
-    values = file.data();
-  }
-  return ValuesPlace{std::move(header->shape), values, *count};
-}
-
 }  // namespace
 
-Outcome<NpyArray> parse_npy(std::vector<std::byte>& file, const std::string& name) {
-  auto place = find_values(file, name, kFloat32);
-  if (!place) return tl::unexpected<Failure>(place.error());
-  return NpyArray{std::move(place->shape), TensorView{place->values, place->count, DType::kF32}};
-}
-
-Outcome<NpyKeys> parse_npy_keys(std::vector<std::byte>& file, const std::string& name) {
-  auto place = find_values(file, name, kInt64);
-  if (!place) return tl::unexpected<Failure>(place.error());
-  return NpyKeys{std::move(place->shape),
-                 {reinterpret_cast<const std::int64_t*>(place->values), place->count}};
-}
-
-Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name) {
+Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name, bool of_keys) {
   auto header = HeaderSource(source).read();
   if (!header) return failed(name + ": " + header.error().message);
   const auto refuse = [&](const tl::unexpected<Failure>& failure) {
     return failed(name + ": " + failure.value().message);
   };
   auto info = info_of_type(header->descr);
-  if (!info) return refuse(unknown_type(*header));
+  if (!info || (info->type == ValueType::kI64) != of_keys) return refuse(unknown_type(*header, of_keys));
   if (header->shape.size() > kMaxDimensions) return refuse(too_many_dimensions(*header));
   const auto count = element_count(header->shape);
   if (!count) return refuse(too_many_elements(header->shape));
@@ -269,6 +194,7 @@ std::string npy_header(const ArrayInfo& info) {
       case ValueType::kF64: return "<f8";
       case ValueType::kF16: return "<f2";
       case ValueType::kBF16: return "<V2";
+      case ValueType::kI64: return "<i8";
       default: return "<f4";
     }
   };

@@ -1,4 +1,4 @@
-// NumPy's .npy files: their headers, and in-memory arrays of float32 and int64.
+// The headers of NumPy's .npy files.
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
@@ -15,23 +15,6 @@
 
 namespace deltawire::cli {
 
-struct NpyArray {
-  std::vector<std::uint64_t> shape;
-  TensorView tensor;  // into the parsed file
-};
-
-// Parses a whole .npy file (versions 1 to 3), `name` in messages. The array views `file`, which must outlive
-// it; values are moved inside it only to align them. Checks every length before it is used.
-Outcome<NpyArray> parse_npy(std::vector<std::byte>& file, const std::string& name);
-
-struct NpyKeys {
-  std::vector<std::uint64_t> shape;
-  std::span<const std::int64_t> keys;  // into the parsed file
-};
-
-// The same for an int64 array: the keys of a tensor in key-value form.
-Outcome<NpyKeys> parse_npy_keys(std::vector<std::byte>& file, const std::string& name);
-
 struct NpyInfo {
   std::vector<std::uint64_t> shape;
   ValueType type = ValueType::kF32;
@@ -40,8 +23,9 @@ struct NpyInfo {
   std::uint64_t count = 0;
 };
 
-// Reads the header of a .npy file and leaves `source` at its values. Fails for a dtype that no codec takes.
-Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name);
+// Reads the header of a .npy file (versions 1 to 3) and leaves `source` at its values. Fails for a dtype that
+// no codec takes; with `of_keys`, for all but int64.
+Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name, bool of_keys);
 
 struct NpyHeader {
   std::string descr;  // "<f4", also for "=f4", "f4" and "float32"; empty for a structured dtype

@@ -103,7 +103,7 @@ class NpyReader final : public ArrayReader {
  public:
   NpyReader(std::unique_ptr<ByteSource> bytes, std::string name, NpyInfo npy)
       : source_(std::move(bytes)), name_(std::move(name)), big_endian_(npy.big_endian), walk_(npy.shape) {
-    info_ = ArrayInfo{std::move(npy.shape), npy.type, npy.count};
+    info_ = ArrayInfo{std::move(npy.shape), npy.type, npy.count, {}, !npy.big_endian && !npy.fortran_order};
     // With one dimension alone that counts the orders are the same.
     fortran_ = npy.fortran_order && std::ranges::count_if(info_.shape, [](auto n) { return n > 1; }) > 1 &&
                info_.count > 0;
@@ -173,8 +173,9 @@ class NpyReader final : public ArrayReader {
 
 }  // namespace
 
-Outcome<std::unique_ptr<ArrayReader>> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name) {
-  auto npy = read_npy_info(*bytes, name);
+Outcome<std::unique_ptr<ArrayReader>> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name,
+                                               bool of_keys) {
+  auto npy = read_npy_info(*bytes, name, of_keys);
   if (!npy) return tl::unexpected<Failure>(npy.error());
   auto reader = std::make_unique<NpyReader>(std::move(bytes), name, *std::move(npy));
   if (auto opened = reader->open(); !opened) return tl::unexpected<Failure>(opened.error());

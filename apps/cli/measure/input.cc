@@ -9,10 +9,9 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/arrays/array_reader.h"
 #include "cli/arrays/byte_source.h"
-#include "cli/arrays/npy.h"
 #include "cli/number_text.h"
-#include "deltawire/file.h"
 
 namespace deltawire::cli {
 namespace {
@@ -58,41 +57,24 @@ Outcome<Input> load_trace(const std::string& folder) {
   return input;
 }
 
-Outcome<InputTensor> parse_dw_tensor(Bytes file, const std::string& path) {
-  const auto header = read_file_header(file);
-  if (!header) return failed_reading(path, header.error());
-  if (header->dtype != DType::kF32) {
-    return failed(path + ": holds " + std::string(dtype_name(header->dtype)) +
-                  ", but methods are compared on float32");
-  }
-  const std::uint64_t count = header->count();
-  const auto values = std::make_unique_for_overwrite<float[]>(count);  // the count is only a claim yet
-  if (const auto decoded = decode_file(file, TensorSlot{values.get(), count, DType::kF32}); !decoded) {
-    return failed_reading(path, decoded.error());
-  }
-  InputTensor tensor;
-  tensor.shape = header->shape;
-  tensor.values.assign(values.get(), values.get() + count);
-  return tensor;
-}
-
-Outcome<InputTensor> parse_tensor(std::vector<std::byte>& file, const std::string& path) {
-  if (file.size() >= kDwMagic.size() && std::memcmp(file.data(), kDwMagic.data(), kDwMagic.size()) == 0) {
-    return parse_dw_tensor(file, path);
-  }
-  const auto array = parse_npy(file, input_name(path));
+Outcome<InputTensor> parse_tensor(Bytes file, const std::string& name) {
+  const bool is_dw =
+      file.size() >= kDwMagic.size() && std::memcmp(file.data(), kDwMagic.data(), kDwMagic.size()) == 0;
+  auto source = std::make_unique<MemorySource>(file);
+  const auto array = is_dw ? open_dw(std::move(source), name) : open_npy(std::move(source), name);
   if (!array) return tl::unexpected<Failure>(array.error());
+  auto values = read_floats(**array, name);
+  if (!values) return tl::unexpected<Failure>(values.error());
   InputTensor tensor;
-  tensor.shape = array->shape;
-  const auto* values = static_cast<const float*>(array->tensor.values);
-  tensor.values.assign(values, values + array->tensor.count);
+  tensor.shape = (*array)->info().shape;
+  tensor.values = *std::move(values);
   return tensor;
 }
 
 Outcome<Input> load_file(const std::string& path) {
-  auto file = read_input(path);
+  const auto file = read_input(path);
   if (!file) return tl::unexpected<Failure>(file.error());
-  auto tensor = parse_tensor(*file, path);
+  auto tensor = parse_tensor(*file, input_name(path));
   if (!tensor) return tl::unexpected<Failure>(tensor.error());
   tensor->name = path == "-" ? "values" : std::filesystem::path(path).stem().string();
   Input input;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/outcome.h"
+#include "deltawire/tensor.h"
 
 namespace deltawire::cli {
 
@@ -64,11 +65,10 @@ Outcome<Trace> open_trace(const std::string& folder);
 Outcome<StepGradients> read_step(const Trace& trace, std::size_t index);
 
 // Parses a file of float32 values: .npy or, if `name` ends so, a .dw file of a lossless codec.
-Outcome<std::vector<float>> parse_values(std::vector<std::byte>& file, const std::string& name,
+Outcome<std::vector<float>> parse_values(Bytes file, const std::string& name,
                                          const std::vector<std::uint64_t>& shape);
 
 // Parses a file of keys below `elements`.
-Outcome<std::vector<std::uint32_t>> parse_keys(std::vector<std::byte>& file, const std::string& name,
-                                               std::uint64_t elements);
+Outcome<std::vector<std::uint32_t>> parse_keys(Bytes file, const std::string& name, std::uint64_t elements);
 
 }  // namespace deltawire::cli

@@ -6,12 +6,11 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/arrays/array_reader.h"
 #include "cli/arrays/byte_source.h"
-#include "cli/arrays/npy.h"
 #include "cli/number_text.h"
 #include "cli/trace/trace.h"
 #include "deltawire/codec.h"
-#include "deltawire/file.h"
 
 namespace deltawire::cli {
 namespace {
@@ -41,42 +40,9 @@ Outcome<std::vector<std::byte>> read_below(const std::string& folder, const std:
   return read_input(whole.string());
 }
 
-Outcome<std::vector<float>> parse_npy_values(std::vector<std::byte>& file, const std::string& name,
-                                             const std::vector<std::uint64_t>& shape) {
-  const auto array = parse_npy(file, name);
-  if (!array) return tl::unexpected<Failure>(array.error());
-  if (array->shape != shape) {
-    return failed(name + ": has the shape " + shape_text(array->shape) + ", but by trace.json it is " +
-                  shape_text(shape));
-  }
-  const auto* values = static_cast<const float*>(array->tensor.values);
-  return std::vector<float>(values, values + array->tensor.count);
-}
-
-Outcome<std::vector<float>> parse_dw_values(Bytes file, const std::string& name,
-                                            const std::vector<std::uint64_t>& shape) {
-  const auto header = read_file_header(file);
-  if (!header) return failed_reading(name, header.error());
-  if (header->dtype != DType::kF32) {
-    return failed(name + ": holds " + std::string(dtype_name(header->dtype)) + ", and traces hold float32");
-  }
-  if (header->shape != shape) {
-    return failed(name + ": has the shape " + shape_text(header->shape) + ", but by trace.json it is " +
-                  shape_text(shape));
-  }
-  const auto codec = make_codec(header->codec_spec);
-  if (!codec) return failed_reading(name, codec.error());
-  if (!(*codec)->info().lossless) {
-    return failed(name + ": was encoded by " + header->codec_spec +
-                  ", which loses something; traces hold gradients as they were");
-  }
-  // Left untouched until the decoder has values to put there: the count is only a claim.
-  const std::uint64_t count = header->count();
-  const auto values = std::make_unique_for_overwrite<float[]>(count);
-  if (const auto decoded = decode_file(file, TensorSlot{values.get(), count, DType::kF32}); !decoded) {
-    return failed_reading(name, decoded.error());
-  }
-  return std::vector<float>(values.get(), values.get() + count);
+tl::unexpected<Failure> not_plain(const std::string& name, const std::string& type) {
+  return failed(name + ": holds other numbers than little-endian " + type +
+                " in C order; record the trace again");
 }
 
 Outcome<std::vector<float>> read_values(const Trace& trace, const std::string& path,
@@ -138,24 +104,46 @@ Outcome<StepGradients> read_step(const Trace& trace, std::size_t index) {
   return gradients;
 }
 
-Outcome<std::vector<float>> parse_values(std::vector<std::byte>& file, const std::string& name,
+Outcome<std::vector<float>> parse_values(Bytes file, const std::string& name,
                                          const std::vector<std::uint64_t>& shape) {
-  if (name.ends_with(".npy")) return parse_npy_values(file, name, shape);
-  if (name.ends_with(".dw")) return parse_dw_values(file, name, shape);
-  return failed(name + ": a trace's files end in .npy or .dw");
+  const bool is_npy = name.ends_with(".npy");
+  if (!is_npy && !name.ends_with(".dw")) return failed(name + ": a trace's files end in .npy or .dw");
+  auto source = std::make_unique<MemorySource>(file);
+  const auto array = is_npy ? open_npy(std::move(source), name) : open_dw(std::move(source), name);
+  if (!array) return tl::unexpected<Failure>(array.error());
+  const ArrayInfo& info = (*array)->info();
+  if (info.type != ValueType::kF32 || !info.is_plain) return not_plain(name, "float32");
+  if (info.shape != shape) {
+    return failed(name + ": has the shape " + shape_text(info.shape) + ", but by trace.json it is " +
+                  shape_text(shape));
+  }
+  if (!info.codec.empty()) {
+    const auto codec = make_codec(info.codec);
+    if (!codec) return failed_reading(name, codec.error());
+    if (!(*codec)->info().lossless) {
+      return failed(name + ": was encoded by " + info.codec +
+                    ", which loses something; traces hold gradients as they were");
+    }
+  }
+  return read_floats(**array, name);
 }
 
-Outcome<std::vector<std::uint32_t>> parse_keys(std::vector<std::byte>& file, const std::string& name,
-                                               std::uint64_t elements) {
-  const auto array = parse_npy_keys(file, name);
+Outcome<std::vector<std::uint32_t>> parse_keys(Bytes file, const std::string& name, std::uint64_t elements) {
+  const auto array = open_npy(std::make_unique<MemorySource>(file), name, true);
   if (!array) return tl::unexpected<Failure>(array.error());
-  if (array->shape.size() != 1) {
-    return failed(name + ": has the shape " + shape_text(array->shape) + ", and keys have one dimension");
+  const ArrayInfo& info = (*array)->info();
+  if (!info.is_plain) return not_plain(name, "int64");
+  if (info.shape.size() != 1) {
+    return failed(name + ": has the shape " + shape_text(info.shape) + ", and keys have one dimension");
+  }
+  std::vector<std::int64_t> numbers(info.count);  // as many as the file has
+  if (auto read = (*array)->read(numbers.data(), info.count); !read) {
+    return tl::unexpected<Failure>(read.error());
   }
   std::vector<std::uint32_t> keys;
-  keys.reserve(array->keys.size());
+  keys.reserve(numbers.size());
   std::int64_t before = -1;
-  for (const std::int64_t key : array->keys) {
+  for (const std::int64_t key : numbers) {
     if (key <= before || static_cast<std::uint64_t>(key) >= elements) {
       return failed(name + ": key " + std::to_string(key) + " at " + std::to_string(keys.size()) +
                     " does not grow from " + std::to_string(before) + ", or is not below the tensor's " +

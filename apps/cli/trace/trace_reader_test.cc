@@ -91,6 +91,12 @@ TEST(TraceReader, NamesTheFileThatIsWrong) {
   folder.fill();
   folder.write("10/s.npy", npy_of_keys({1}));
   expect_fault(folder, {"10/s.npy", "int64"});
+  const std::vector<std::byte> scalar = npy_of({-7}, {});
+  const std::string_view text(reinterpret_cast<const char*>(scalar.data()), scalar.size());
+  folder.write("10/s.npy", changed(text, "<f4", ">f4"));
+  expect_fault(folder, {"10/s.npy", "little-endian float32 in C order"});
+  folder.write("10/s.npy", changed(text, "<f4", "<f2"));
+  expect_fault(folder, {"10/s.npy", "needs 2 bytes"});
   folder.fill();
   folder.write("trace.json", changed(kTraceJson, "10/s.npy", "10/s.txt"));
   folder.write("10/s.txt", "-7");

@@ -1,18 +1,20 @@
 // Small traces for tests: trace.json as text, and the files next to it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/temporary_folder_testing.h"
-#include "cli/arrays/npy.h"
+#include "cli/arrays/array_reader.h"
 
 namespace deltawire::cli::testing {
 
@@ -41,22 +43,21 @@ inline std::string changed(std::string_view text, std::string_view old, std::str
   return copy.replace(at, old.size(), by);
 }
 
-inline std::vector<std::byte> npy_of(const std::vector<float>& values,
-                                     const std::vector<std::uint64_t>& shape) {
-  const std::string header = npy_header({shape, ValueType::kF32, 0});
-  std::vector<std::byte> file(header.size() + 4 * values.size());
+inline std::vector<std::byte> npy_file(const ArrayInfo& info, Bytes values) {
+  const std::string header = npy_header(info);
+  std::vector<std::byte> file(header.size() + values.size());
   std::memcpy(file.data(), header.data(), header.size());
-  if (!values.empty()) std::memcpy(file.data() + header.size(), values.data(), 4 * values.size());
+  std::copy(values.begin(), values.end(), file.begin() + static_cast<std::ptrdiff_t>(header.size()));
   return file;
 }
 
+inline std::vector<std::byte> npy_of(const std::vector<float>& values,
+                                     const std::vector<std::uint64_t>& shape) {
+  return npy_file({shape, ValueType::kF32, 0}, std::as_bytes(std::span(values)));
+}
+
 inline std::vector<std::byte> npy_of_keys(const std::vector<std::int64_t>& keys) {
-  std::string header = npy_header({{keys.size()}, ValueType::kF32, 0});
-  header.replace(header.find("<f4"), 3, "<i8");
-  std::vector<std::byte> file(header.size() + 8 * keys.size());
-  std::memcpy(file.data(), header.data(), header.size());
-  if (!keys.empty()) std::memcpy(file.data() + header.size(), keys.data(), 8 * keys.size());
-  return file;
+  return npy_file({{keys.size()}, ValueType::kI64, 0}, std::as_bytes(std::span(keys)));
 }
 
 class TraceFolder : public deltawire::testing::TemporaryFolder {

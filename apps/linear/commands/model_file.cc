@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/arrays/archive.h"
-#include "cli/arrays/npy.h"
+#include "cli/arrays/array_reader.h"
 #include "cli/output_file.h"
 
 namespace deltawire::linear {
@@ -76,6 +76,14 @@ cli::Outcome<Members> read_members(const std::string& path) {
   }
 }
 
+// The values of an array of so many dimensions.
+cli::Outcome<std::vector<float>> floats_in(Bytes npy, const std::string& path, std::size_t dimensions) {
+  const auto array = cli::open_npy(std::make_unique<cli::MemorySource>(npy), path);
+  if (!array) return tl::unexpected<cli::Failure>(array.error());
+  if ((*array)->info().shape.size() != dimensions) return no_model(path);
+  return cli::read_floats(**array, path);
+}
+
 // The text behind the header of an array of one byte string.
 std::string text_in(const std::vector<std::byte>& npy) {
   const std::string_view all(reinterpret_cast<const char*>(npy.data()), npy.size());
@@ -114,14 +122,12 @@ cli::Outcome<LinearModel> read_model(const std::string& path) {
     if (!members->contains(name)) return no_model(path);
   }
   LinearModel model;
-  const auto weights = cli::parse_npy((*members)["weights.npy"], path);
+  const auto weights = floats_in((*members)["weights.npy"], path, 1);
   if (!weights) return tl::unexpected<cli::Failure>(weights.error());
-  const auto bias = cli::parse_npy((*members)["bias.npy"], path);
+  const auto bias = floats_in((*members)["bias.npy"], path, 0);
   if (!bias) return tl::unexpected<cli::Failure>(bias.error());
-  if (bias->tensor.count != 1 || weights->shape.size() != 1) return no_model(path);
-  const auto* values = static_cast<const float*>(weights->tensor.values);
-  model.weights.assign(values, values + weights->tensor.count);
-  model.bias = *static_cast<const float*>(bias->tensor.values);
+  model.weights = *weights;
+  model.bias = bias->front();
   model.settings = text_in((*members)["settings.npy"]);
   const auto settings = nlohmann::json::parse(model.settings, nullptr, false);
   if (!settings.is_object() || !settings.contains("loss") || !settings["loss"].is_string() ||

@@ -1,5 +1,6 @@
 // No gradient is lost or doubled on its way through a pattern: by tensors that nobody used in a step, or by
 // steps that fail.
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,6 +19,8 @@ constexpr int kWorld = 3;
 constexpr std::size_t kCount = 70000;  // cut among the ranks
 constexpr std::size_t kFew = 500;      // one owner
 constexpr std::size_t kRaw = 20;       // travels uncompressed
+constexpr std::array<std::uint64_t, 2> kLargeDims{280, 250};
+constexpr std::array<std::uint64_t, 2> kSmallDims{25, 20};
 
 using Reducers = std::vector<std::unique_ptr<Reducer>>;
 using Values = std::vector<float>;
@@ -57,9 +60,11 @@ std::vector<Outcome> one_step(
     own.small.assign(kFew, 0.0F);
     own.raw.assign(kRaw, 0.0F);
     prepare(rank, own);
-    const Named large{"large", {own.large.data(), kCount, DType::kF32}, 0};
-    const std::vector<Named> others{{"small", {own.small.data(), kFew, DType::kF32}, 0},
-                                    {"raw", {own.raw.data(), kRaw, DType::kF32}, 0}};
+    Named large{"large", {own.large.data(), kCount, DType::kF32}, 0};
+    large.tensor.dims = kLargeDims;
+    std::vector<Named> others{{"small", {own.small.data(), kFew, DType::kF32}, 0},
+                              {"raw", {own.raw.data(), kRaw, DType::kF32}, 0}};
+    others[0].tensor.dims = kSmallDims;
     Reducer& reducer = *reducers[static_cast<std::size_t>(rank)];
     const Step first{number, 0, false, scale(rank)};
     const Step second{number, 1, true, scale(rank)};
@@ -88,7 +93,7 @@ class UnusedTensors : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Specs, UnusedTensors,
                          ::testing::Values("direct(3lc:s=1.75)", "direct(int8)", "direct(sbc)", "gather(3lc)",
                                            "gather(sbc)", "gather(fastsgd:residual=on)", "ring(onebit)",
-                                           "ring(int8)"));
+                                           "ring(int8)", "powersgd:rank=4(fp32)"));
 
 // A framework throws the mean of a tensor away that no rank has used: so nothing may be spent on it.
 TEST_P(UnusedTensors, OfAllRanksCostNothing) {
@@ -142,7 +147,8 @@ INSTANTIATE_TEST_SUITE_P(Specs, NonFiniteSteps,
                          ::testing::Values("direct(3lc:s=1.75)", "direct(int8)", "direct(sbc)",
                                            "direct(fastsgd)", "direct(fp32)", "direct(gcomp)", "gather(3lc)",
                                            "gather(sbc)", "gather(fastsgd:residual=on)", "gather(bf16)",
-                                           "ring(onebit)", "ring(int8)", "ring(gcomp)"));
+                                           "ring(onebit)", "ring(int8)", "ring(gcomp)",
+                                           "powersgd:rank=4(fp32)"));
 
 TEST_P(NonFiniteSteps, PassAlikeOnAllRanksAndLeaveNoTrace) {
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -71,6 +71,37 @@ std::vector<float> normal_values(std::uint64_t count, std::uint64_t seed);
 std::vector<float> sparse_values(std::uint64_t count, double share, std::uint64_t seed);
 double largest_magnitude(std::span<const float> values);  // 0 of no values
 
+// For models of codecs: bits one by one, from the lowest of a byte on.
+class BitStream {
+ public:
+  void put(std::uint64_t number, int bits) {
+    for (int i = 0; i < bits; ++i) bits_.push_back((number >> i & 1) != 0);
+  }
+  void append_to(std::vector<std::byte>& bytes) const {
+    for (std::size_t i = 0; i < bits_.size(); ++i) {
+      if (i % 8 == 0) bytes.push_back(std::byte{0});
+      if (bits_[i]) bytes.back() |= std::byte{1} << (i % 8);
+    }
+  }
+
+ private:
+  std::vector<bool> bits_;
+};
+
+// For codecs that round by chance.
+inline constexpr std::uint64_t kUnbiasedDraws = 10000;
+
+// Codes `values` kUnbiasedDraws times, each time with another stream, and compares the means of what is
+// decoded with what went in: those of every element, and that of the sum of all elements. What is decoded of
+// element i takes values at most ranges[i] apart. Then the mean of n independent draws is farther than
+// ranges[i] sqrt(ln(2/p) / 2n) from its expectation with a chance of at most p (W. Hoeffding, "Probability
+// inequalities for sums of bounded random variables", 1963, theorem 2), and the sum of all elements likewise
+// with the root of the sum of squared ranges. p is 10^-9 divided by the number of means, so that a codec
+// without bias fails with a chance of 10^-9; as the streams are 0, 1, 2, ..., it fails always or never.
+// `rounded` is what rounding to float32 may add to a bias, as a share of the range.
+void expect_unbiased(const Codec& codec, std::span<const float> values, std::span<const double> ranges,
+                     double rounded = 0);
+
 // One value of an encoded part, as the expectations below see it.
 struct EncodedValue {
   const Codec& codec;
@@ -93,6 +124,7 @@ struct Expectation {
   double (*conservation_bound)(const EncodedValue&) = nullptr;
   // The signs to which 2^-133, -2^-133, -0 and +0, in one part of these four, are decoded.
   std::array<int, 4> tiny_signs = {1, -1, 0, 0};
+  bool draws = false;  // whether the bytes depend on Exec::stream
   // Specs at the limits, which the tests of conformance and of hostile bytes run over besides CodecInfo's
   // examples.
   std::vector<std::string> limits = {};

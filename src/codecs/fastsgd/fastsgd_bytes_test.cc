@@ -10,7 +10,6 @@
 
 #include "base/property_testing.h"
 #include "base/random.h"
-#include "codecs/bit_stream_testing.h"
 #include "codecs/codec_testing.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"

@@ -8,7 +8,6 @@
 
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/unbiased_testing.h"
 
 namespace deltawire::qsgd_test {
 namespace {
@@ -41,6 +40,7 @@ const testing::Expects kExpects{{
         [](const testing::EncodedValue& value) {
           return (step_of(value) + std::fabs(value.x()) * 0x1p-22) * 0x1p-23;
         },
+    .draws = true,
     .limits = {"qsgd:levels=65535,bucket=65536", "qsgd:levels=65535,bucket=65536,coding=omega"},
 }};
 
@@ -219,13 +219,6 @@ TEST(Qsgd, ANormBeyondFloat32IsRefusedAndTheResidualStays) {
   Floats values(200, kMax);
   EXPECT_EQ(testing::encode(*codec_of("qsgd:bucket=64"), values, residual).error().code,
             ErrorCode::kNotFinite);
-}
-
-TEST(Qsgd, TheStreamAloneDecides) {
-  const Floats values = testing::normal_values(1000, 8);
-  EXPECT_EQ(coded("qsgd", values, 5).payload, coded("qsgd", values, 5).payload);
-  EXPECT_NE(coded("qsgd", values, 5).payload, coded("qsgd", values, 6).payload);
-  EXPECT_FALSE(codec_of("qsgd")->info().error_feedback);
 }
 
 TEST(Qsgd, ScalesThenAddsAndZerosTouchNothing) {

@@ -18,6 +18,7 @@ const testing::Expects kExpects{{
     .error_bound = [](const testing::EncodedValue& value) { return std::fabs(value.x()); },
     .conservation_bound = [](const testing::EncodedValue&) { return 0.0; },
     .tiny_signs = {1, -1, 0, 0},
+    .draws = true,
     .limits = {"dropping:k=0.000001"},
 }};
 

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "codecs/bit_stream_testing.h"
 #include "codecs/codec_testing.h"
 
 namespace deltawire::sketchml_test {
@@ -21,6 +20,7 @@ const testing::Expects kExpects{{
     .codec = "sketchml",
     .error_bound = [](const testing::EncodedValue&) { return 8.0; },
     .conservation_bound = [](const testing::EncodedValue&) { return 0x1p-20; },
+    .draws = true,
     .limits = {"sketchml:q=2,r=32,rows=3,cols=1"},
 }};
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "patch_file_inputs.h"
 #include "patch_inputs.h"
 #include "server_inputs.h"
+#include "transport/tcp/handshake.h"
 
 namespace deltawire {
 namespace {
@@ -336,6 +338,89 @@ void make_control() {
   add("lost", {9, 9}, 12 + 16, 'x');
 }
 
+// What rank 2 says to the listener of rank 1, and rank 0 to its dialer, in a world of 3. The first byte says
+// how the harness takes it: as listener 1, with the token 2, with a digest that fits the text 4; and how many
+// bytes at a time.
+void make_handshakes() {
+  const auto seed_of = [](unsigned plan, const Claims& claims) {
+    Seed seed{static_cast<std::byte>(plan)};
+    append(seed, encode_claims(claims));
+    seed.resize(seed.size() + sizeof(Nonce) + sizeof(Proof));
+    append(seed, claims.text);
+    return seed;
+  };
+  const auto add = [&](const std::string& name, unsigned plan, const Claims& claims) {
+    write("handshake", name, seed_of(plan, claims));
+  };
+  const Claims dialer{.rank = 2, .peer = 1, .world_size = 3, .life = 1, .text = "codec=3lc"};
+  add("listener-right", 0xFB, dialer);
+  add("listener-stranger", 0xF9, dialer);
+  Claims claims = dialer;
+  claims.stream = Claims::Stream::kControl;
+  add("listener-bytewise", 0x03, claims);
+  claims = dialer;
+  claims.version = Claims::kVersion + 1;
+  add("listener-version", 0xFB, claims);
+  claims = dialer;
+  claims.text = "codec=sbc \xFF\x1B[2J";
+  add("listener-other-settings", 0x37, claims);
+  claims.text = "out of paper\n\xE2\x80\xAE";
+  claims.problem = 17;
+  claims.suspect = 0;
+  add("listener-problem", 0xF7, claims);
+  Seed seed = seed_of(0xFB, dialer);
+  store_le(&seed[1 + 20], std::uint16_t{1025});
+  write("handshake", "listener-long-text", seed);
+  seed = {std::byte{0x21}};
+  append(seed, "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n");
+  seed.resize(128, std::byte{'x'});
+  write("handshake", "listener-garbage", seed);
+
+  const Claims listener{
+      .role = Claims::Role::kListener, .peer = 1, .world_size = 3, .life = 1, .text = "codec=3lc"};
+  add("dialer-right", 0xFA, listener);
+  add("dialer-stranger", 0x40, listener);
+  claims = listener;
+  claims.world_size = 4;
+  add("dialer-other-world", 0x16, claims);
+  add("dialer-reflected", 0xFA, {.rank = 1, .world_size = 3, .life = 1, .text = "codec=3lc"});
+}
+
+// Behind a byte that says how far the ends come before: a record of the handshake, or of what follows it.
+void make_tls() {
+  for (const int plan : {0, 1, 2, 3, 4, 5, 6, 7, 254, 255}) {
+    Seed seed{static_cast<std::byte>(plan)};
+    append(seed, std::string_view("\x16\x03\x03\x00\x10", 5));
+    append(seed, "garbage in a record");
+    write("tls", "record" + std::to_string(plan), seed);
+  }
+  Seed seed{std::byte{0xFF}};
+  append(seed, std::string_view("\x17\x03\x03\x00\x20", 5));
+  seed.resize(seed.size() + 32);
+  write("tls", "application", seed);
+}
+
+// Whether the harness is rank 0, how many bytes come at a time, and what it changes in an address.
+void make_addresses() {
+  const auto add = [](const std::string& name, std::initializer_list<int> bytes) {
+    Seed seed;
+    for (const int byte : bytes) seed.push_back(static_cast<std::byte>(byte));
+    write("addresses", name, seed);
+  };
+  add("to-rank-0", {0, 255, 1, 4, '1'});
+  add("from-rank-0", {1, 7, 0, 0, 2, 0, 5, 2, 3});
+}
+
+void make_rows() {
+  const auto add = [](const std::string& name, std::string_view text) {
+    Seed seed;
+    append(seed, text);
+    write("rows", name, seed);
+  };
+  add("all-forms", "+1 1:0.5 3:-2e-1 7:1.\n-1\n# c\n  0 qid:7 0:1 4294967294:.5 # x\n3.5 2:1e3\n");
+  add("unsorted", "1 5:1 2:3 5:0.5 9223372036854775808:1e-50\n-1 1:nan\n");
+}
+
 // Programs for the harnesses that read their input as commands.
 void make_programs() {
   CounterRng rng(20260101);
@@ -389,6 +474,10 @@ int main(int count, char** arguments) {
   deltawire::make_specs();
   deltawire::make_npys();
   deltawire::make_traces();
+  deltawire::make_handshakes();
+  deltawire::make_tls();
+  deltawire::make_addresses();
+  deltawire::make_rows();
   deltawire::make_control();
   deltawire::make_programs();
   deltawire::make_patches();

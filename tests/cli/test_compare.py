@@ -289,9 +289,3 @@ def test_interrupted_work_is_kept(tmp_path: Path) -> None:
     assert re.search(r"^fp32 +32", said, re.MULTILINE) and "\nbf16" not in said
     written = json.loads((tmp_path / "rows.json").read_text())
     assert written["interrupted"] and [row["method"] for row in written["rows"]] == ["fp32"]
-
-
-def test_help_teaches_by_examples() -> None:
-    said = must_run("compare", "--help").decode()
-    assert "Examples:\n  deltawire " in said
-    assert all(len(line) <= 110 for line in said.splitlines())

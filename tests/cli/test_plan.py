@@ -221,10 +221,3 @@ def test_values_that_codecs_refuse_are_left_out(tmp_path: Path) -> None:
     assert done.returncode == FAILURE and done.stdout == b""
     stage, said = done.stderr.decode().splitlines()
     assert stage == "[1/1] 3lc" and said.startswith("deltawire: no codec takes these values")
-
-
-def test_help_teaches(capfd: pytest.CaptureFixture) -> None:
-    text = run("plan", "--help").stdout.decode()
-    assert "Examples:" in text and "pays below" in text
-    for line in text.splitlines():
-        assert len(line) <= 110, line

@@ -126,10 +126,8 @@ void add_rank_options(CLI::App* command, RankOptions& options) {
                    "File of the job's secret: 32 bytes, the same on all ranks")
       ->type_name("FILE");
   command
-      ->add_option(
-          "--encryption", options.encryption,
-          "Of the connections between ranks: auto, required or off; default: auto, those that leave the "
-          "machine")
+      ->add_option("--encryption", options.encryption,
+                   "Of connections: auto (the default: those that leave the machine), required or off")
       ->type_name("WHEN");
   command
       ->add_option("--listen", options.listen,

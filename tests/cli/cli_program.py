@@ -11,6 +11,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("DELTAWIRE_BIN", ROOT / "build" / "release" / "deltawire"))
 TIMEOUT = 60  # seconds
+USAGE, FAILURE, INTERRUPTED = 2, 1, 130  # exit statuses
 
 if not BINARY.is_file():
     raise FileNotFoundError(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cli_program import (
     BINARY,
+    FAILURE,
     TIMEOUT,
     assert_refused,
     decode,
@@ -22,7 +23,6 @@ from cli_program import (
 )
 from spec_decoder import decode_file
 
-FAILURE = 1
 GIB = 1 << 30
 
 

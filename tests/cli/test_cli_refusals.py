@@ -7,9 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, TIMEOUT, assert_refused, encode
-
-USAGE, FAILURE = 2, 1
+from cli_program import BINARY, FAILURE, TIMEOUT, USAGE, assert_refused, encode
 
 
 @pytest.fixture

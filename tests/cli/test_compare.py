@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from cli_program import (
     BINARY,
+    FAILURE,
+    INTERRUPTED,
     TIMEOUT,
+    USAGE,
     assert_refused,
     decode,
     encode,
@@ -21,7 +24,6 @@ from cli_program import (
     shown_on_terminal,
 )
 
-USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 COUNT = 5000
 
 

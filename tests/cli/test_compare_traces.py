@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import assert_refused, must_run
+from cli_program import FAILURE, assert_refused, must_run
 from trace_folder import make_trace
 
-FAILURE = 1
 VALUES = [5240, 5200, 5240]
 
 

@@ -10,9 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, ROOT, TIMEOUT, assert_refused, must_run, run, shown_on_terminal
-
-USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+from cli_program import (
+    BINARY,
+    FAILURE,
+    INTERRUPTED,
+    ROOT,
+    TIMEOUT,
+    USAGE,
+    assert_refused,
+    must_run,
+    run,
+    shown_on_terminal,
+)
 
 
 def write_model(path: Path, tensors: dict[str, tuple[str, np.ndarray]], **metadata: str) -> Path:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import ROOT, assert_refused, must_run, run, shown_on_terminal
+from cli_program import FAILURE, ROOT, USAGE, assert_refused, must_run, run, shown_on_terminal
 
-USAGE, FAILURE = 2, 1
 TRACE = ROOT / "tests" / "traces" / "lenet5-sgd"
 
 

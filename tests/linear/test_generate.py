@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, TIMEOUT, assert_refused, must_run
-
-USAGE, FAILURE = 2, 1
+from cli_program import BINARY, FAILURE, TIMEOUT, USAGE, assert_refused, must_run
 
 
 def generate(name: str, output: Path, *options: object) -> bytes:

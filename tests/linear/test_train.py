@@ -1,17 +1,12 @@
 """`deltawire train linear` and `deltawire predict`: from text to a model and back, and refusals."""
 
 import json
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, TIMEOUT, assert_refused, must_run, run
+from cli_program import FAILURE, USAGE, assert_refused, must_run, run
 from linear_rows import FEATURES, text_of
-
-USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 
 
 @pytest.fixture
@@ -267,40 +262,6 @@ def test_bad_data_is_one_line_and_no_model(
 def test_refusals(arguments: list[str], status: int, message: str, data: Path) -> None:
     named = [str(data) if argument == "ROWS" else argument for argument in arguments]
     assert_refused(status, [message], "train", "linear", *named)
-
-
-def test_an_interrupt_ends_all_workers_and_leaves_no_model(data: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model.npz"
-    command = [BINARY, "train", "linear", "--data", data, "--workers", "2", "--model", model]
-    command += ["--epochs", "1000000", "--stop", "0"]
-    running = subprocess.Popen(
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert running.stdout.readline().startswith(b"epoch 1/")
-    os.killpg(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=TIMEOUT)
-    assert running.returncode == INTERRUPTED
-    assert said.decode().strip() == "deltawire: interrupted: no model is written"
-    assert not list(tmp_path.glob("model*"))
-    with pytest.raises(ProcessLookupError):
-        os.killpg(running.pid, 0)
-
-
-def test_a_killed_worker_is_an_error(data: Path) -> None:
-    command = [BINARY, "train", "linear", "--data", data, "--workers", "2"]
-    command += ["--epochs", "1000000", "--stop", "0", "--timeout", "5"]
-    running = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert running.stdout.readline().startswith(b"epoch 1/")
-    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
-    _, said = running.communicate(timeout=TIMEOUT)
-    assert running.returncode == FAILURE
-    assert b"rank 1" in said and said.count(b"\n") == 1
 
 
 def test_predict_says_what_the_model_has_not_seen(data: Path, tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import assert_refused, must_run
+from cli_program import USAGE, assert_refused, must_run
 from linear_rows import FEATURES, text_of
 
-USAGE = 2
 L2, POWER = 0.1, 2.5
 
 

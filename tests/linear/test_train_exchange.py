@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import assert_refused, must_run
+from cli_program import USAGE, assert_refused, must_run
 
 FEATURES = 40000  # enough for keys to be dealt to owners
-USAGE = 2
 
 
 def rows(path: Path, count: int, low: int, seed: int = 1) -> Path:

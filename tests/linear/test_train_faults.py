@@ -8,14 +8,14 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, TIMEOUT, must_run
+from cli_program import BINARY, FAILURE, INTERRUPTED, TIMEOUT, must_run
 from linear_rows import FEATURES, text_of
 
-FAILURE, INTERRUPTED = 1, 130
 ENDLESS = ("--epochs", 1000000, "--stop", 0)
 
 # Runs a command with a file system of 64 KiB in a separate namespace: nothing is left mounted.
@@ -120,18 +120,26 @@ def test_a_worker_that_is_killed_or_frozen_is_named_by_the_deadline(
     assert not Path(f"/proc/{children[1]}").exists()
 
 
-def test_an_interrupted_training_writes_no_model(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("interrupt", [os.kill, os.killpg], ids=["rank-0", "all"])
+def test_an_interrupt_ends_all_workers_and_leaves_no_model(
+    interrupt: Callable[[int, int], None], data: Path, tmp_path: Path
+) -> None:
     command = [BINARY, "train", "linear", "--data", data, "--workers", 2, *ENDLESS]
     command += ["--model", tmp_path / "model.npz"]
     running = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     assert running.stdout.readline().startswith(b"epoch 1/")
-    running.send_signal(signal.SIGINT)
+    interrupt(running.pid, signal.SIGINT)
     _, said = running.communicate(timeout=TIMEOUT)
     assert running.returncode == INTERRUPTED
     assert said == b"deltawire: interrupted: no model is written\n"
     assert not list(tmp_path.glob("model*"))
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_program import BINARY, ROOT, TIMEOUT, assert_refused
+from cli_program import BINARY, FAILURE, ROOT, TIMEOUT, USAGE, assert_refused
 from linear_rows import text_of
 from ports import kept_port
 
 from lab.ranks.namespaces import NamespaceError, Namespaces
 
-USAGE, FAILURE = 2, 1
 SLURM = ROOT / "examples" / "linear" / "slurm.sh"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 LAUNCHERS = re.compile(r"^(OMPI|PMI|PMIX|SLURM)_")

@@ -23,7 +23,6 @@
 #include "patch_file_inputs.h"
 #include "patch_inputs.h"
 #include "server_inputs.h"
-#include "transport/tcp/handshake.h"
 
 namespace deltawire {
 namespace {
@@ -338,52 +337,62 @@ void make_control() {
   add("lost", {9, 9}, 12 + 16, 'x');
 }
 
-// What rank 2 says to the listener of rank 1, and rank 0 to its dialer, in a world of 3. The first byte says
-// how the harness takes it: as listener 1, with the token 2, with a digest that fits the text 4; and how many
-// bytes at a time.
-void make_handshakes() {
-  const auto seed_of = [](unsigned plan, const Claims& claims) {
-    Seed seed{static_cast<std::byte>(plan)};
-    append(seed, encode_claims(claims));
-    seed.resize(seed.size() + sizeof(Nonce) + sizeof(Proof));
-    append(seed, claims.text);
-    return seed;
-  };
-  const auto add = [&](const std::string& name, unsigned plan, const Claims& claims) {
-    write("handshake", name, seed_of(plan, claims));
-  };
-  const Claims dialer{.rank = 2, .peer = 1, .world_size = 3, .life = 1, .text = "codec=3lc"};
-  add("listener-right", 0xFB, dialer);
-  add("listener-stranger", 0xF9, dialer);
-  Claims claims = dialer;
-  claims.stream = Claims::Stream::kControl;
-  add("listener-bytewise", 0x03, claims);
-  claims = dialer;
-  claims.version = Claims::kVersion + 1;
-  add("listener-version", 0xFB, claims);
-  claims = dialer;
-  claims.text = "codec=sbc \xFF\x1B[2J";
-  add("listener-other-settings", 0x37, claims);
-  claims.text = "out of paper\n\xE2\x80\xAE";
-  claims.problem = 17;
-  claims.suspect = 0;
-  add("listener-problem", 0xF7, claims);
-  Seed seed = seed_of(0xFB, dialer);
-  store_le(&seed[1 + 20], std::uint16_t{1025});
-  write("handshake", "listener-long-text", seed);
-  seed = {std::byte{0x21}};
-  append(seed, "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n");
-  seed.resize(128, std::byte{'x'});
-  write("handshake", "listener-garbage", seed);
+// What a rank claims in the handshake (src/transport/tcp/handshake.h), for a world of 3.
+struct Claims {
+  std::uint16_t version = 7;
+  std::uint8_t stream = 1;
+  std::uint8_t role = 1;
+  std::uint32_t rank = 2;
+  std::uint32_t peer = 1;
+  std::uint16_t text_bytes = 0;
+  std::uint8_t problem = 0;
+  std::uint16_t world_size = 3;
+  std::uint16_t suspect = 0xFFFF;
+  std::string text = "codec=3lc";
+};
 
-  const Claims listener{
-      .role = Claims::Role::kListener, .peer = 1, .world_size = 3, .life = 1, .text = "codec=3lc"};
-  add("dialer-right", 0xFA, listener);
-  add("dialer-stranger", 0x40, listener);
-  claims = listener;
-  claims.world_size = 4;
-  add("dialer-other-world", 0x16, claims);
-  add("dialer-reflected", 0xFA, {.rank = 1, .world_size = 3, .life = 1, .text = "codec=3lc"});
+// Claims, a nonce and a proof, as the first byte says: to a listener 1, with the token 2, with the length and
+// the digest of the text 4; and how many bytes come at a time.
+Seed handshake_of(unsigned plan, const Claims& claims) {
+  Seed seed{static_cast<std::byte>(plan)};
+  append(seed, "DWDH");
+  append_number(seed, claims.version);
+  append_number(seed, claims.stream);
+  append_number(seed, claims.role);
+  append_number(seed, claims.rank);
+  append_number(seed, claims.peer);
+  append_number(seed, std::uint32_t{0});
+  append_number(seed, claims.text_bytes);
+  append_number(seed, claims.problem);
+  append_number(seed, std::uint8_t{0});
+  append_number(seed, claims.world_size);
+  append_number(seed, claims.suspect);
+  append_number(seed, std::uint64_t{1});
+  seed.resize(seed.size() + 24 + 32 + 32);
+  append(seed, claims.text);
+  return seed;
+}
+
+// To rank 1, from rank 2 as it dials and from rank 0 as it listens.
+void make_handshakes() {
+  const auto add = [](const std::string& name, unsigned plan, const Claims& claims) {
+    write("handshake", name, handshake_of(plan, claims));
+  };
+  add("listener-right", 0xFF, {});
+  add("listener-stranger", 0xFD, {});
+  add("listener-bytewise", 0x07, {.stream = 2});
+  add("listener-version", 0xFF, {.version = 8});
+  add("listener-other-settings", 0x37, {.text = "codec=sbc \xFF\x1B[2J"});
+  add("listener-problem", 0xF7, {.problem = 17, .suspect = 0, .text = "out of paper\n\xE2\x80\xAE"});
+  add("listener-long-text", 0xFB, {.text_bytes = 1025});
+  Seed garbage{std::byte{0x21}};
+  append(garbage, "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n");
+  garbage.resize(128, std::byte{'x'});
+  write("handshake", "listener-garbage", garbage);
+  add("dialer-right", 0xFE, {.role = 2, .rank = 0});
+  add("dialer-stranger", 0x44, {.role = 2, .rank = 0});
+  add("dialer-other-world", 0x16, {.role = 2, .rank = 0, .world_size = 4});
+  add("dialer-reflected", 0xFE, {.rank = 1, .peer = 0});
 }
 
 // Behind a byte that says how far the ends come before: a record of the handshake, or of what follows it.

@@ -433,7 +433,7 @@ void make_rows() {
 // Programs for the harnesses that read their input as commands.
 void make_programs() {
   CounterRng rng(20260101);
-  for (const std::string target : {"data", "engine", "elastic"}) {
+  for (const std::string target : {"data", "engine", "segments", "elastic"}) {
     for (int i = 0; i < 24; ++i) {
       Seed seed(8 + rng.next() % 120);
       for (std::byte& byte : seed) {

@@ -36,7 +36,7 @@ extern "C" {
 /* The version that the library implements: programs compiled for it or for an older one can use it. */
 DELTAWIRE_API uint32_t deltawire_abi_version(void);
 
-/* The library's release, e.g. "0.1.0". Static. */
+/* The library's release, e.g. "0.2.0". Static. */
 DELTAWIRE_API const char* deltawire_version(void);
 
 /* ---- errors ---- */

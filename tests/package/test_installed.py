@@ -25,7 +25,7 @@ def test_find_package_static_and_shared(prefix, tmp_path):
     )
     build.run("cmake", "--build", tmp_path, "-j2")
     linked = build.run("ldd", tmp_path / "train_shared")
-    assert f"libdeltawire.so.0.1 => {prefix}" in linked
+    assert f"libdeltawire.so.0.2 => {prefix}" in linked
     assert "libdeltawire" not in build.run("ldd", tmp_path / "train_static")
     for kind in ("static", "shared"):
         build.train_two_ranks(tmp_path / f"train_{kind}")
@@ -68,8 +68,8 @@ def test_what_a_package_lacks_is_named(prefix, tmp_path):
 
 
 def test_another_minor_version_does_not_fit(prefix, tmp_path):
-    text = refused(tmp_path, prefix, "0.2 REQUIRED")
-    assert "0.2" in text and "version: 0.1.0" in text
+    text = refused(tmp_path, prefix, "0.1 REQUIRED")
+    assert "0.1" in text and "version: 0.2.0" in text
 
 
 def test_headers_say_nothing_of_the_source_tree(prefix):

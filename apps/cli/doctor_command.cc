@@ -145,7 +145,9 @@ std::string line_text(const doctor::LineFindings& line) {
   if (line.no_answer) return to_string(line.at) + ": no answer\n";
   return to_string(line.at) + " (" + line.machine.name + "): " + machine_text(line.machine) +
          "\n  there and back " + rounded(1e3 * line.round_trip) + " ms, there " + rate_text(line.out) +
-         ", back " + rate_text(line.back) + ", " + (line.is_encrypted ? "TLS 1.3" : "in the clear") + "\n";
+         ", back " + rate_text(line.back) + ", " + (line.is_encrypted ? "TLS 1.3" : "in the clear") +
+         (line.streams > 1 ? "; " + std::to_string(line.streams) + " streams for each pair of ranks\n"
+                           : "\n");
 }
 
 // The line or file that starts such a job.

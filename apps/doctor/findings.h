@@ -46,6 +46,7 @@ struct LineFindings {
   double clock_ahead = 0;           // seconds
   double round_trip = 0;            // seconds
   std::uint32_t segment_bytes = 0;  // of a packet
+  std::uint32_t streams = 1;        // that would carry the messages of a pair of ranks
   bool is_encrypted = false;
   RateFindings out{};
   RateFindings back{};

@@ -92,6 +92,7 @@ void fields(Archive& at, LineFindings& line) {
   at("clock_ahead", line.clock_ahead);
   at("round_trip", line.round_trip);
   at("segment_bytes", line.segment_bytes);
+  at("streams", line.streams);
   at("is_encrypted", line.is_encrypted);
   at("out", line.out);
   at("back", line.back);

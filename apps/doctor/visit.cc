@@ -8,6 +8,7 @@
 #include "doctor/note.h"
 #include "doctor/rates.h"
 #include "doctor/this_machine.h"
+#include "transport/tcp/long_line.h"
 
 namespace deltawire::doctor {
 namespace {
@@ -161,7 +162,9 @@ class Visit {
     if (const auto said = give(**line, rate_time())) {
       if (const auto note = decode_note(*said)) found_.out = note->rate;
     }
-    note_state((*line)->state(), found_.out);
+    const LineState state = (*line)->state();
+    note_state(state, found_.out);
+    found_.streams = static_cast<std::uint32_t>(streams_for(state, 0));
   }
 
   void measure_back() {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "codecs/kernels/addends.h"
-#include "codecs/kernels/int8_codes.h"
+#include "codecs/kernels/steps.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::int8 {

@@ -9,7 +9,7 @@
 #include "base/float16.h"
 #include "base/float_bits.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/int8_codes.h"
+#include "codecs/kernels/steps.h"
 
 namespace deltawire {
 

@@ -1,6 +1,7 @@
 // Whole multiples of a step: what codecs of evenly spaced values share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bit_functions.h"
@@ -39,3 +40,25 @@ inline constexpr LargestCode kLargestOf4Bits = {7, 0x7E124924};
 }
 
 }  // namespace deltawire
+
+// Codes of a byte each, -127 to 127 (src/codecs/int8/spec.md).
+namespace deltawire::int8 {
+
+inline constexpr std::byte kUnusedCode{0x80};  // -128
+inline constexpr std::uint32_t kLargestStep = kLargestOf8Bits.step;
+
+[[gnu::always_inline]] inline float code_value(std::byte code) noexcept {
+  return static_cast<float>(static_cast<std::int8_t>(code));
+}
+
+// The step where the largest |x| is `largest`.
+[[gnu::always_inline]] inline float step_for(float largest) noexcept {
+  return smallest_step(largest, kLargestOf8Bits);
+}
+
+// REQUIRES: step > 0, made for an |x| at least as large.
+[[gnu::always_inline]] inline std::byte code_of(float x, float step) noexcept {
+  return static_cast<std::byte>(nearest_multiple(x, step));
+}
+
+}  // namespace deltawire::int8

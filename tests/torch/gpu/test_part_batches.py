@@ -265,7 +265,7 @@ def test_a_batch_finds_what_is_wrong_with_one_of_its_parts(device, few, spec):
     assert all(map(torch.equal, together.slots[1:], alone.slots[1:]))
 
 
-@pytest.mark.timeout(300)  # the interpreter takes positions one by one
+@pytest.mark.timeout(600)  # the interpreter takes positions one by one
 def test_chunks_of_positions(device, monkeypatch):
     monkeypatch.setattr("test_part_batches.COUNTS", [40, 17000, 40, 1, 300, 40, 40])
 

@@ -8,7 +8,7 @@ import torch
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.fixed import GREATEST_STEP
-from deltawire.torch.gpu.kernels import sparse_parts as many
+from deltawire.torch.gpu.kernels import positions, sent_values
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS
 from deltawire.torch.gpu.kernels.candidates import ROW
 from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, constant, launch
@@ -86,7 +86,7 @@ class SparseTwin(Twin):
         slots = (batch.begins, batch.sizes, len(words))
         for lanes in LANES:
             rows = {"ROWS": max(CODES // lanes, 1), "LANES": lanes}
-            launch(many.encode_parts_positions, len(segment.chunks), *where, *slots, **rows)
+            launch(positions.encode_parts_positions, len(segment.chunks), *where, *slots, **rows)
         self._send_parts(segment, batch, sent, (listed, values))
 
     @abstractmethod
@@ -108,18 +108,20 @@ class SparseTwin(Twin):
         which = (batch.table, segment.chunks)
         read = (*which, batch.spans, batch.data)
         gaps = (*read, listed, counts, batch.errors)
-        launch(many.decode_parts_gaps, chunks, *gaps, VALUE_BITS=size, warps=1)
+        launch(positions.decode_parts_gaps, chunks, *gaps, VALUE_BITS=size, warps=1)
         found = (*which, listed, counts, lasts, batch.errors)
-        launch(many.sum_parts_gaps, chunks, *found, BLOCK=CODES)
-        launch(many.check_parts_order, chunks, *found, SCALAR=self.scalar_rule, warps=1)
+        launch(positions.sum_parts_gaps, chunks, *found, BLOCK=CODES)
+        launch(positions.check_parts_order, chunks, *found, SCALAR=self.scalar_rule, warps=1)
         if size:
             values = (*read, counts, batch.errors)
-            launch(many.check_parts_values, chunks, *values, VALUE_BITS=size, BLOCK=CODES)
+            launch(sent_values.check_parts_values, chunks, *values, VALUE_BITS=size, BLOCK=CODES)
         if not batch.add:
             units = segment.units
-            launch(many.clear_parts, len(units), batch.table, units, BLOCK=self.unit_elements)
+            launch(
+                sent_values.clear_parts, len(units), batch.table, units, BLOCK=self.unit_elements
+            )
         launch(
-            many.scatter_parts,
+            sent_values.scatter_parts,
             (chunks, blocks(CHUNK, CODES)),
             *(*gaps, batch.scale),
             VALUE_BITS=size,
@@ -153,7 +155,7 @@ class TopK(SparseTwin):
         which = (batch.table, chunks, rows, batch.facts, sent, *listed)
         slots = (batch.out, batch.begins, batch.sizes)
         constants = {"VALUE_BITS": self.value_bits, "BLOCK": CODES}
-        launch(many.append_parts_values, len(chunks), *which, *slots, **constants)
+        launch(sent_values.append_parts_values, len(chunks), *which, *slots, **constants)
 
 
 class SBC(SparseTwin):
@@ -179,12 +181,12 @@ class SBC(SparseTwin):
         sums = torch.empty(2 * summed, dtype=torch.float64, device=device)
         sent = torch.empty(2 * len(plan.rows), dtype=torch.int32, device=device)
         given = (plan.sums, plan.rows, chosen, values, sums)
-        launch(many.sum_parts_sides, (summed, 2), *given, warps=2)
+        launch(sent_values.sum_parts_sides, (summed, 2), *given, warps=2)
         given = (plan.parts, plan.rows, chosen, sums, batch.facts, sent, summed)
-        launch(many.choose_parts_side, len(plan.parts), *given, warps=1)
+        launch(sent_values.choose_parts_side, len(plan.parts), *given, warps=1)
         return sent
 
     def _send_parts(self, segment: Segment, batch: EncodeBatch, sent, listed: tuple) -> None:
         plan = segment.plan
         which = (batch.table, plan.sums, plan.rows, batch.facts, sent, *listed)
-        launch(many.take_parts_mean, len(plan.sums), *which, BLOCK=SUMMED)
+        launch(sent_values.take_parts_mean, len(plan.sums), *which, BLOCK=SUMMED)

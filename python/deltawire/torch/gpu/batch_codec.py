@@ -66,7 +66,7 @@ class BatchCodec(ABC):
     def may_be(self, counts: np.ndarray, chunks: np.ndarray, ends: np.ndarray, scalars) -> bool:
         """Whether an encoder may have written parts with so many elements, chunks, ends of all
         these chunks, and scalars, as far as these say; if not, `check` says what is wrong."""
-        if not self._may_have(chunks, counts) or scalars[:, self.scalars :].any():
+        if not self.may_have(chunks, counts) or scalars[:, self.scalars :].any():
             return False
         if self.scalars and scalars[:, 0].max() > self.greatest_scalar:
             return False
@@ -78,8 +78,8 @@ class BatchCodec(ABC):
             return bool((sizes == wanted).all())
         return bool((sizes > 0).all())
 
-    def _may_have(self, chunks: np.ndarray, counts: np.ndarray) -> bool:
+    def may_have(self, chunks: np.ndarray | int, counts: np.ndarray | int) -> bool:
         """Whether parts of so many elements may have so many chunks."""
-        if self.chunk_positions:
-            return bool(((chunks > 0) & (chunks <= -(-counts // self.chunk_positions))).all())
-        return bool((chunks == self.chunks_of(counts)).all())
+        most = -(-counts // (self.chunk_elements or self.chunk_positions))
+        fewest = most if self.chunk_elements else np.minimum(most, 1)
+        return bool(np.all((fewest <= chunks) & (chunks <= most)))

@@ -101,11 +101,8 @@ class Twin(BatchCodec):
 
     def check(self, part: EncodedPart, count: int) -> None:
         """Raises what `decode` raises for a part of `count` elements."""
-        chunks, wanted = len(part.ends), -(-count // (self.chunk_elements or 1))
-        if chunks != wanted and (self.chunk_elements or (chunks == 0) != (count == 0)):
-            text = f"{self.name}: {chunks} chunks for {count} elements"
-            raise make_error("Corrupt", text)
-        if self.chunk_positions and chunks > -(-count // self.chunk_positions):
+        chunks = len(part.ends)
+        if not self.may_have(chunks, count):
             raise make_error("Corrupt", f"{self.name}: {chunks} chunks for {count} elements")
         check_ends(part)
         if any(part.scalars[self.scalars if count else 0 :]):

@@ -14,13 +14,7 @@ import torch
 
 from deltawire.torch.gpu.kernels.chunks import checksums
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, launch
-from deltawire.torch.gpu.kernels.part_tables import (
-    COLUMNS,
-    DECODE_COLUMNS,
-    FACTS,
-    look,
-    numbered,
-)
+from deltawire.torch.gpu.kernels.part_tables import COLUMNS, DECODE_COLUMNS, FACTS, look, numbered
 from deltawire.torch.gpu.parts import KINDS
 
 TILES = 1 if INTERPRETED else 8  # blocks of a program that looks at values
@@ -186,11 +180,7 @@ class EncodedBatch:
         payload: of all parts, with gaps.
     """
 
-    def __init__(
-        self,
-        layout: _EncodeLayout,
-        on_host: torch.Tensor,
-    ) -> None:
+    def __init__(self, layout: _EncodeLayout, on_host: torch.Tensor) -> None:
         facts, sizes, sums, self.payload = _cut(on_host.numpy(), *_coded(layout))
         self.facts = facts.view(np.uint32).reshape(-1, FACTS)
         self.sizes, self.sums = (
@@ -311,7 +301,7 @@ class PartBatches:
         table = table.view(np.int64).reshape(-1, DECODE_COLUMNS)
         for column, member in enumerate(("slot", "count", "begin")):
             table[:, column] = rows[member]
-        table[:, 3] = rows["scalar"] | rows["scalar2"] << 32
+        table[:, 3] = rows["scalar"]
         begins = np.concatenate(([0], ends[:-1]))
         given = np.cumsum(layout.chunks) - layout.chunks  # each part's first among all ends
         begins[given] = 0

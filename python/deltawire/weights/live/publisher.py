@@ -94,8 +94,7 @@ class Publisher(leaving.ClosesAtEnd):
         self._busy = False
         self._error: DeltawireError | None = None
         self._closed = False
-        newest = self._board.newest()[1]
-        self._last = None if newest == NO_VERSION else newest  # given to `publish`
+        self._last = self.version  # given to `publish`
         self._thread = threading.Thread(target=self._work, name="deltawire publisher", daemon=True)
         self._thread.start()
         leaving.leave_at_exit(self)

@@ -18,7 +18,6 @@ COLUMNS = 8  # the last is not used: rows have 64 bytes
 # Numbers of a part that the device finds, int32.
 LARGEST = tl.constexpr(0)  # bits of the largest magnitude
 SCALAR = tl.constexpr(1)
-SECOND = tl.constexpr(2)  # scalar
 FLAGS = tl.constexpr(3)  # 1: a value isn't 0; 2: the carrier can't hold one; 4: residual overflows
 FACTS = 4
 
@@ -26,7 +25,7 @@ FACTS = 4
 SLOT = tl.constexpr(0)  # address
 ELEMENTS = tl.constexpr(1)
 PAYLOAD = tl.constexpr(2)  # where it begins, in bytes
-GIVEN = tl.constexpr(3)  # the scalar; a second one in the upper half
+GIVEN = tl.constexpr(3)  # the scalar
 DECODE_COLUMNS = 4
 
 
@@ -42,12 +41,16 @@ def numbered(parts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 @triton.jit
+def unit_at(units_ptr, number):
+    """A unit's part, and which block or chunk of it."""
+    unit = units_ptr + 2 * number
+    return tl.load(unit).to(tl.int64), tl.load(unit + 1).to(tl.int64)
+
+
+@triton.jit
 def unit_of(units_ptr):
-    """The program's part, and which block of it."""
-    unit = tl.program_id(0)
-    return tl.load(units_ptr + 2 * unit).to(tl.int64), tl.load(units_ptr + 2 * unit + 1).to(
-        tl.int64
-    )
+    """The program's unit."""
+    return unit_at(units_ptr, tl.program_id(0))
 
 
 @triton.jit

@@ -24,13 +24,8 @@ from deltawire.torch.gpu.kernels.part_tables import (
     load_part_sum,
     put_floats,
     store_residual,
+    unit_at,
 )
-
-
-@triton.jit
-def chunk_of(chunks_ptr, g):
-    """A chunk's part, and how many chunks of that part stand before it."""
-    return tl.load(chunks_ptr + 2 * g).to(tl.int64), tl.load(chunks_ptr + 2 * g + 1).to(tl.int64)
 
 
 @triton.jit
@@ -70,7 +65,7 @@ def quantize_parts(
     """Mode 0 of rows of 320 elements, and how many digits of each aren't 0: none in rows without
     elements. A refused part has only zeros here, and its residual is left alone."""
     g = tl.program_id(0) // (128 // ROWS)
-    part, c = chunk_of(chunks_ptr, g)
+    part, c = unit_at(chunks_ptr, g)
     table = table_ptr + part * 8
     m, bits, h = threshold_of(facts_ptr + part * 4 + LARGEST, s)
     tl.store(facts_ptr + part * 4 + SCALAR, bits)
@@ -116,7 +111,7 @@ def write_parts_runs(
     """A chunk's mode 1 into its slot. Without two zero bytes in a row these are the bytes of mode
     0, and then their mode is 0."""
     g = tl.program_id(0)
-    part, c = chunk_of(chunks_ptr, g)
+    part, c = unit_at(chunks_ptr, g)
     size = (elements_of(tl.load(table_ptr + part * 8 + COUNT), c) + 4) // 5
     slot = out_ptr + tl.load(begins_ptr + g)
     base = base_ptr + g.to(tl.int64) * 8192
@@ -149,7 +144,7 @@ def write_parts_runs(
 def positions_of(table_ptr, chunks_ptr, found_ends_ptr, bounds_ptr, sizes_ptr, g):
     """Of a chunk: its elements, where its digits that aren't 0 begin in the list of all, how many
     they are, mode 2's k, and whether mode 2 may be shorter: a digit has at least k + 2 bits."""
-    part, c = chunk_of(chunks_ptr, g)
+    part, c = unit_at(chunks_ptr, g)
     n = elements_of(tl.load(table_ptr + part * 8 + COUNT), c)
     begin = tl.load(found_ends_ptr + g * 128 - 1, mask=g > 0, other=0)
     nonzeros = (tl.load(found_ends_ptr + g * 128 + 127) - begin).to(tl.int32)
@@ -271,7 +266,7 @@ def given_of(table_ptr, chunks_ptr, spans_ptr, data_ptr):
     """Of the program's chunk that is decoded: its part, its elements, its bytes and how many they
     are. spans: where each begins and ends."""
     g = tl.program_id(0)
-    part, c = chunk_of(chunks_ptr, g)
+    part, c = unit_at(chunks_ptr, g)
     n = elements_of(tl.load(table_ptr + part * 4 + ELEMENTS), c)
     begin = tl.load(spans_ptr + 2 * g)
     return part, n, data_ptr + begin, (tl.load(spans_ptr + 2 * g + 1) - begin).to(tl.int32)
@@ -357,7 +352,7 @@ def write_parts_values(
 ):
     """Digits into values, or into sums with them; nothing where the chunks were refused."""
     g = tl.program_id(0) // (128 // ROWS)
-    part, c = chunk_of(chunks_ptr, g)
+    part, c = unit_at(chunks_ptr, g)
     table = table_ptr + part * 4
     row = (tl.program_id(0) % (128 // ROWS)) * ROWS + tl.arange(0, ROWS)[:, None]
     elements = elements_of_rows(elements_of(tl.load(table + ELEMENTS), c), row)

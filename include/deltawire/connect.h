@@ -43,9 +43,30 @@ struct LinkFault {
   std::chrono::milliseconds delay{0};
 };
 
+// Moves the bytes of messages in place of the connections between ranks, which then say only how many follow:
+// for networks that another library of the job owns. To every send of a rank belongs one receive of the same
+// length on its peer, in the same order.
+//
+// Thread rule: for each peer one thread sends and one receives, all at the same time.
+class DELTAWIRE_API Carrier {
+ public:
+  virtual ~Carrier() = default;
+
+  // Returns when `bytes` may change. False: it can't send to this peer any more, which ends the mesh. While a
+  // call lasts, only messages to this peer wait, and their deadlines are the mesh's; its end waits for a call
+  // for two seconds, and then leaves it behind.
+  virtual bool send(int peer, Bytes bytes) noexcept = 0;
+
+  // Fills `into`, whose bytes the peer has or will have sent. Otherwise as send.
+  virtual bool receive(int peer, MutBytes into) noexcept = 0;
+};
+
 struct LinkOptions {
   std::optional<LinkShape> shape;
   std::vector<LinkFault> faults;
+  // On all ranks or on none; empty: the connections move all bytes. What ranks vote and say of each other
+  // stays on connections. It outlives the mesh where one of its calls does.
+  std::shared_ptr<Carrier> carrier{};
 };
 
 using Token = std::array<std::byte, 32>;

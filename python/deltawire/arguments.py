@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import re
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, get_args
 
 from deltawire import _core
 from deltawire.errors import make_error
@@ -15,6 +15,7 @@ _MOST_THREADS = (1 << 31) - 1  # and its number of threads, of which it takes fe
 _MOST_RANKS = 65_535  # messages have ranks in 16 bits
 
 # For type checkers; the core says what is wrong with other values.
+Carrier = Literal["tcp", "group"]
 Encryption = Literal["auto", "required", "off"]
 Nonfinite = Literal["error", "pass"]
 Revert = Literal["exact", "fold"]
@@ -61,6 +62,7 @@ class Connection:
     encryption: Encryption | None = None
     link: _core.LinkShape | None = None
     connect_timeout: float = 60.0
+    carrier: Carrier = "tcp"
 
     @classmethod
     def of(cls, where: str, keywords: dict[str, object]) -> "Connection":
@@ -70,6 +72,29 @@ class Connection:
             if name not in known:
                 raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
         return cls(**keywords)
+
+    def check_carrier(self, encryption: str) -> None:
+        """Raises InvalidArgumentError for what is no carrier, and for encryption that the group
+        does not have."""
+        if self.carrier not in get_args(Carrier):
+            raise make_error(
+                "InvalidArgument", f'carrier={self.carrier!r} is unknown; use "tcp" or "group"'
+            )
+        if self.carrier == "group" and encryption == "required":
+            raise make_error(
+                "InvalidArgument",
+                'carrier="group" and encryption="required" don\'t go together: the process group '
+                "carries messages as they are; leave one of them out",
+            )
+
+    def check_by_tcp(self, what: str) -> None:
+        """Raises InvalidArgumentError for another carrier, which `what` does not take."""
+        if self.carrier != "tcp":
+            raise make_error(
+                "InvalidArgument",
+                f"{what} takes no carrier={self.carrier!r}; leave it out: only register with a "
+                "codec, and LocalSteps, let the process group carry messages",
+            )
 
 
 class ConnectionKeywords(TypedDict, total=False):
@@ -81,6 +106,7 @@ class ConnectionKeywords(TypedDict, total=False):
     encryption: Encryption | None
     link: _core.LinkShape | None
     connect_timeout: float
+    carrier: Carrier
 
 
 def check_spec(spec: str) -> str:

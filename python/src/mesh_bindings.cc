@@ -127,6 +127,52 @@ void set_interrupted(MeshOptions& mesh, nb::callable asked) {
   };
 }
 
+// A Python object's send(peer, memory) and receive(peer, memory), which return whether they could.
+class PythonCarrier final : public Carrier {
+ public:
+  explicit PythonCarrier(nb::object carrier) : carrier_(std::move(carrier)) {}
+  // The last one who has it may be a thread that a call has held up.
+  ~PythonCarrier() override {
+    if (!interpreter_is_up()) {
+      (void)carrier_.release();
+      return;
+    }
+    const nb::gil_scoped_acquire gil;
+    try {
+      carrier_.attr("close")();
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("the end of a carrier");
+    }
+    carrier_.reset();
+  }
+  PythonCarrier(const PythonCarrier&) = delete;
+  PythonCarrier& operator=(const PythonCarrier&) = delete;
+
+  bool send(int peer, Bytes bytes) noexcept override {
+    // torch makes no tensor of memory that it may not write, without a warning.
+    return call("send", peer, {const_cast<std::byte*>(bytes.data()), bytes.size()});
+  }
+  bool receive(int peer, MutBytes into) noexcept override { return call("receive", peer, into); }
+
+ private:
+  bool call(const char* name, int peer, MutBytes bytes) noexcept {
+    if (!interpreter_is_up()) return false;
+    const nb::gil_scoped_acquire gil;
+    try {
+      const nb::object memory = nb::steal(PyMemoryView_FromMemory(
+          reinterpret_cast<char*>(bytes.data()), static_cast<Py_ssize_t>(bytes.size()), PyBUF_WRITE));
+      if (!memory) nb::raise_python_error();
+      return nb::cast<bool>(carrier_.attr(name)(peer, memory));
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("a carrier");
+    } catch (const std::exception&) {  // no bool
+    }
+    return false;
+  }
+
+  nb::object carrier_;
+};
+
 void bind_listeners(nb::module_& module) {
   nb::class_<OpenListener>(module, "Listener", "A listening socket, until a Session takes it.")
       .def("__init__", &make_listener, "host"_a, "port"_a = 0, "last_port"_a = nb::none(),
@@ -243,6 +289,16 @@ void bind_meshes(nb::module_& module) {
             self.encryption = value_or_raise(parse_encryption(text));
           },
           "text"_a, "\"auto\", \"required\" or \"off\"; equal on all ranks.")
+      .def(
+          "set_carrier",
+          [](MeshOptions& self, nb::object carrier) {
+            self.link.carrier = std::make_shared<PythonCarrier>(std::move(carrier));
+          },
+          "carrier"_a,
+          "Has methods send(peer, memory) and receive(peer, memory), which move a message's bytes in place "
+          "of "
+          "the connection and return whether they could, on threads of their own; and close(). On all ranks "
+          "or on none.")
       .def("set_interrupted", &set_interrupted, "asked"_a,
            "A function that is called a few times a second while the ranks connect, on the thread that "
            "connects; True ends it with Aborted, an exception with that.")

@@ -1,4 +1,5 @@
 #include "transport/fabric/fabric.h"
+#include "transport/fabric/memory_carrier_testing.h"
 #include "transport/fabric/memory_fabric_testing.h"
 #include "transport/mesh_testing.h"
 
@@ -20,13 +21,17 @@ Ranks connect_threads_over_packets(int world_size) {
 }  // namespace
 
 std::vector<MeshKind> tested_meshes() {
-  return {MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls, MeshKind::kStriped, MeshKind::kPackets};
+  return {MeshKind::kInproc,  MeshKind::kTcp,     MeshKind::kTls,
+          MeshKind::kStriped, MeshKind::kPackets, MeshKind::kCarried};
 }
 
 Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links) {
   if (kind == MeshKind::kTcp) return connect_threads_over_tcp(world_size, links);
   if (kind == MeshKind::kTls) return connect_threads_over_tcp(world_size, links, Encryption::kRequired);
   if (kind == MeshKind::kStriped) return connect_threads_by_streams(world_size, 3, links);
+  if (kind == MeshKind::kCarried) {
+    return connect_threads_over_tcp(world_size, carried(world_size, links), Encryption::kRequired);
+  }
   if (kind == MeshKind::kPackets) return connect_threads_over_packets(world_size);
   auto ranks = connect_inproc(world_size, links);
   EXPECT_TRUE(ranks.has_value()) << ranks.error().message;

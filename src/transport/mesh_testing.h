@@ -21,7 +21,8 @@ namespace deltawire::test {
 using Ranks = std::vector<std::unique_ptr<Transport>>;
 using namespace std::chrono_literals;
 
-enum class MeshKind { kInproc, kTcp, kTls, kStriped, kPackets, kGloo };
+// kCarried: a carrier moves messages, and connections are encrypted.
+enum class MeshKind { kInproc, kTcp, kTls, kStriped, kPackets, kGloo, kCarried };
 
 inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info) {
   switch (info.param) {
@@ -31,6 +32,7 @@ inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info
     case MeshKind::kStriped: return "Striped";
     case MeshKind::kPackets: return "Packets";
     case MeshKind::kGloo: return "Gloo";
+    case MeshKind::kCarried: return "Carried";
   }
   return "";
 }

@@ -25,6 +25,7 @@ class Plan:
     fault: str = ""
     pause: float = 0.0  # seconds between steps
     arrival_timeout: float | None = None
+    carrier: str = "tcp"
 
 
 def raise_outside(hook, model, report):
@@ -69,7 +70,11 @@ def train_until_it_fails(rank, world_size, report, plan):
     """Trains forever. Returns what the error was, as the training loop and as the hook has it."""
     model = wrapped(Net())
     hook = deltawire.torch.register(
-        model, plan.spec, timeout=plan.timeout, arrival_timeout=plan.arrival_timeout
+        model,
+        plan.spec,
+        timeout=plan.timeout,
+        arrival_timeout=plan.arrival_timeout,
+        carrier=plan.carrier,
     )
     error = None
     for step in range(100_000):
@@ -118,9 +123,10 @@ def others(world_size):
     return [rank for rank in range(world_size) if rank != VICTIM]
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_a_killed_rank_with_living_children_is_named_at_once(world_size):
-    with started(train_until_it_fails, world_size, Plan(fault="grow_children")) as ranks:
+@pytest.mark.parametrize(("world_size", "carrier"), [(2, "tcp"), (4, "tcp"), (3, "group")])
+def test_a_killed_rank_with_living_children_is_named_at_once(world_size, carrier):
+    plan = Plan(fault="grow_children", carrier=carrier)
+    with started(train_until_it_fails, world_size, plan) as ranks:
         wait_for_training(ranks)
         _, child = ranks.hear(VICTIM)
         try:
@@ -133,8 +139,9 @@ def test_a_killed_rank_with_living_children_is_named_at_once(world_size):
     check_survivors(outcomes, (0, AT_ONCE), {"PeerLost", "Aborted"})
 
 
-def test_a_frozen_rank_is_named_by_all_at_the_deadline():
-    with started(train_until_it_fails, 3, Plan(timeout=6.0)) as ranks:
+@pytest.mark.parametrize("carrier", ["tcp", "group"])
+def test_a_frozen_rank_is_named_by_all_at_the_deadline(carrier):
+    with started(train_until_it_fails, 3, Plan(timeout=6.0, carrier=carrier)) as ranks:
         wait_for_training(ranks)
         since = time.monotonic()
         ranks.signal(VICTIM, signal.SIGSTOP)

@@ -75,6 +75,7 @@ class Participant(ClosesAtEnd, BaseSession):
             none. May be set between steps.
         group: the process group of the ranks that take part; None: all.
         encryption: of the connections between ranks: "auto", "required" or "off".
+        carrier: of messages: "tcp" or "group".
 
     Thread rule: the members below that are public may be called from any thread, `close` by one.
     """
@@ -91,13 +92,14 @@ class Participant(ClosesAtEnd, BaseSession):
         group: dist.ProcessGroup | None = None,
         summary_every: int | None = None,
         encryption: str = "auto",
+        carrier: str = "tcp",
     ) -> None:
         """`history`: that of an earlier exchange, to be continued."""
         super().__init__(session, place, history or History(place[0], self._nonfinite_advice))
         self._number = self._history.rank  # of this rank in messages
         self.group = group
         self.summary_every = summary_every
-        self.encryption = encryption
+        self.encryption, self.carrier = encryption, carrier
         self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
             abort.watch(self)
@@ -193,7 +195,8 @@ class Participant(ClosesAtEnd, BaseSession):
         last = next((record["bytes_sent"] for record in finite), None)
         explained = explanation(self.spec, tensors, uses, step, (self.world_size, last))
         lines = tuple(self._session.lines())
-        return dataclasses.replace(explained, coded_on=coded_on, lines=lines)
+        where = {"coded_on": coded_on, "carrier": self.carrier, "lines": lines}
+        return dataclasses.replace(explained, **where)
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""

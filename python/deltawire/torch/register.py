@@ -37,6 +37,7 @@ def register(
     token: str | bytes | None = None,
     encryption: arguments.Encryption | None = None,
     link: _core.LinkShape | None = None,
+    carrier: arguments.Carrier = "tcp",
     revert: arguments.Revert = "exact",
     threads: int | None = None,
     scaler: Scaler | None = None,
@@ -94,6 +95,10 @@ def register(
         link: limits this rank's traffic by a token bucket: to the rate of a thin line, so that no
             packets are lost in its queue (docs/results/speed/network.md), or to a lower one as
             an experiment.
+        carrier: who moves messages: "tcp", connections of deltawire's own, or "group", the model's
+            process group, whatever its backend, for a network that these can't use; equal on all
+            ranks. What ranks say of each other stays on TCP, and with it every deadline; the group
+            encrypts nothing (docs/guides/pytorch.md). Not for "auto".
         revert: what happens to the gradients of a failed step. "exact": the step never happened;
             compute its gradients again (costs a second buffer of the residuals' size). "fold": its
             gradients are kept in the residuals, which `state_dict` includes, and sent later;
@@ -142,7 +147,7 @@ def register(
     not go with the codec, and says what to write.
     """
     settings = Settings(
-        arguments.Connection(interface, port, token, encryption, link, connect_timeout),
+        arguments.Connection(interface, port, token, encryption, link, connect_timeout, carrier),
         arguments.Coding(min_elements, threads, revert),
         optimizer=optimizer,
         timeout=timeout,

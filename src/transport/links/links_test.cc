@@ -19,7 +19,7 @@ class Links : public ::testing::TestWithParam<MeshKind> {
 };
 INSTANTIATE_TEST_SUITE_P(Meshes, Links,
                          ::testing::Values(MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls,
-                                           MeshKind::kStriped),
+                                           MeshKind::kStriped, MeshKind::kCarried),
                          mesh_kind_name);
 
 double seconds_since(Deadline start) {

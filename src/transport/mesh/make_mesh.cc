@@ -10,6 +10,7 @@
 
 #include "base/os_error.h"
 #include "deltawire/connect.h"
+#include "transport/fabric/carried_lines.h"
 #include "transport/links/impaired_link.h"
 #include "transport/links/striped_link.h"
 #include "transport/mesh/engine.h"
@@ -29,6 +30,23 @@ Result<std::unique_ptr<Link>> take_data_link(PeerSockets& sockets) {
     if (one) streams.push_back(one.take_link());
   }
   return StripedLink::make(std::move(streams));
+}
+
+void impair(const MeshMember& self, std::vector<PeerLinks>& links, const LinkOptions& options) {
+  std::shared_ptr<LineBuckets> line;
+  if (options.shape) {
+    const TokenBucket full(*options.shape, MachineClock::now());
+    line = std::make_shared<LineBuckets>(LineBuckets{full, full});
+  }
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    if (static_cast<int>(i) == self.rank) continue;
+    // The shape wraps the faults: a fault's byte positions count the bytes that are really sent.
+    for (const LinkFault& fault : options.faults) {
+      if (fault.peer == static_cast<int>(i))
+        links[i].data = make_faulty_link(std::move(links[i].data), fault);
+    }
+    if (line) links[i].data = std::make_unique<ShapedLink>(std::move(links[i].data), line);
+  }
 }
 
 }  // namespace
@@ -78,21 +96,13 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   if (!wake) {
     return fail(ErrorCode::kSystem, "eventfd: " + std::generic_category().message(errno));
   }
-  std::shared_ptr<LineBuckets> line;
-  if (options.shape) {
-    const TokenBucket full(*options.shape, MachineClock::now());
-    line = std::make_shared<LineBuckets>(LineBuckets{full, full});
-  }
-  for (std::size_t i = 0; i < links.size(); ++i) {
-    if (static_cast<int>(i) == self.rank) continue;
-    // The shape wraps the faults: a fault's byte positions count the bytes that are really sent.
-    for (const LinkFault& fault : options.faults) {
-      if (fault.peer == static_cast<int>(i))
-        links[i].data = make_faulty_link(std::move(links[i].data), fault);
-    }
-    if (line) links[i].data = std::make_unique<ShapedLink>(std::move(links[i].data), line);
-  }
   try {
+    if (options.carrier && links.size() > 1) {
+      auto lines = carry_data(links, options.carrier, std::move(host));
+      if (!lines) return forward_error(lines);
+      host = *std::move(lines);
+    }
+    impair(self, links, options);
     return std::make_unique<Engine>(self, std::move(links), std::move(host), std::move(wake));
   } catch (const std::system_error& error) {
     return no_thread("the transport", error);

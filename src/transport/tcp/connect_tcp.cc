@@ -75,6 +75,7 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   if (!streams) return forward_error(streams);
   MeshOptions own = options;
   if (options.streams == 0) own.streams = *streams;
+  if (options.link.carrier) own.streams = 1;  // only lengths go there
   own.shared_memory = options.shared_memory && *may_share;
   Result<Bootstrap::Met> met = Bootstrap(std::move(tcp), own, std::move(policy)).run();
   if (!met) {

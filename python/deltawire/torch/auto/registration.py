@@ -58,6 +58,7 @@ def _check_settings(settings: Settings) -> None:
             'encryption="required" and "auto" don\'t go together: it begins with the process '
             "group's own all-reduce, which is in the clear; name a codec",
         )
+    settings.connection.check_by_tcp('"auto"')
     if settings.connection.link is not None:
         raise make_error(
             "InvalidArgument",

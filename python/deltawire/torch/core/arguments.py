@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.arguments import (
+    Carrier,
     Coding,
     Connection,
     ConnectionKeywords,
@@ -32,6 +33,7 @@ from deltawire.errors import DTypeError, make_error
 
 # What is handed on; the rest is here.
 __all__ = [
+    "Carrier",
     "Coding",
     "Connection",
     "ConnectionKeywords",

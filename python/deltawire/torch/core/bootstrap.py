@@ -4,6 +4,7 @@ Each rank contributes one registration record: its settings, address and problem
 """
 
 import contextlib
+import datetime
 import logging
 import os
 import threading
@@ -27,6 +28,7 @@ from deltawire.session.registration_record import (
 )
 from deltawire.session.terms import Terms, Whole
 from deltawire.torch.core import arguments
+from deltawire.torch.core.group_carrier import GroupCarrier
 from deltawire.torch.core.leader_decides import told_by
 
 logger = logging.getLogger("deltawire")
@@ -57,6 +59,7 @@ class Meeting:
     Attributes:
         place: (rank, world size) in the group.
         encryption: of the connections, after `listen`.
+        carrier: of messages, "tcp" or "group", after `listen`.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Meeting:
         self._listener: _core.Listener | None = None
         self._secret: bytes | None = None
         self._link: _core.LinkShape | None = None
-        self.encryption = "auto"
+        self.encryption, self.carrier = "auto", "tcp"
         self._connect_timeout_ms = 0
         self._records: list[RegistrationRecord] = []
 
@@ -95,6 +98,8 @@ class Meeting:
         arguments.check_link(self._link)
         self._secret = arguments.secret(connection.token)
         self.encryption = arguments.encryption(connection.encryption, self._secret is not None)
+        connection.check_carrier(self.encryption)
+        self.carrier = connection.carrier
         self._listener = listen(connection.interface, arguments.ports(connection.port))
         _core.check_descriptors(*self.place)
 
@@ -127,6 +132,10 @@ class Meeting:
         """Opens the session with all ranks. Call it after the `with` block."""
         mesh = self._mesh()
         mesh.arrival_timeout_ms = arrival_timeout_ms
+        if self.carrier == "group" and self.place[1] > 1:
+            # A message may be under way for as long as a rank may be late, and its own time.
+            limit = datetime.timedelta(milliseconds=2 * arrival_timeout_ms)
+            mesh.set_carrier(GroupCarrier(self._group, self._near, limit))
         return _core.Session(self._listener, mesh, spec.text, options)
 
     def join(self) -> _core.Connection:

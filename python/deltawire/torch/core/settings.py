@@ -175,6 +175,7 @@ class ExchangeSettings:
             "scaler": self.loss_scale.setting,
             "coder": self.choice.coder,
             "compare_every": self.given.compare_every,
+            "carrier": self.given.connection.carrier,
         }
 
     def connect(self, meeting: bootstrap.Meeting) -> _core.Session:

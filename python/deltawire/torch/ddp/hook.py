@@ -89,7 +89,7 @@ class Hook(Participant):
         notices_unexchanged: bool = False,
         **of_participant: Any,
     ) -> None:
-        """`of_participant`: group, summary_every and encryption, as for every participant."""
+        """`of_participant`: group, summary_every, encryption, carrier, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
         uses = uses or OptimizerUses(OptimizerRules([]))

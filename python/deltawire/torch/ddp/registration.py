@@ -59,6 +59,7 @@ def register_ddp(
         group=group,
         summary_every=given.summary_every,
         encryption=meeting.encryption,
+        carrier=meeting.carrier,
     )
 
 

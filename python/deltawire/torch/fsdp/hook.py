@@ -98,12 +98,15 @@ class ShardedHook(Participant):
         rules: StepRules,
         *,
         summary_every: int | None,
+        carrier: str,
     ) -> None:
         replicas = groups[0].replicas
         self._agreement = agreement  # None: this rank has all rows
         place = dist.get_rank(replicas), dist.get_world_size(replicas)
         history = History(dist.get_rank(), self._nonfinite_advice)
-        super().__init__(session, place, history, group=replicas, summary_every=summary_every)
+        super().__init__(
+            session, place, history, group=replicas, summary_every=summary_every, carrier=carrier
+        )
         self._groups = groups
         self.replicas = dist.get_process_group_ranks(replicas)
         self._rules = rules

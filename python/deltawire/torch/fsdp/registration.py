@@ -78,7 +78,8 @@ class _Registration:
                 raise failed
             self._shards.agree_on(self._terms)
             # What they say to end a step alike is small, and no experiment's.
-            self._shards.listen(dataclasses.replace(self._settings.connection, link=None))
+            own = dataclasses.replace(self._settings.connection, link=None, carrier="tcp")
+            self._shards.listen(own)
 
     def hook(self) -> ShardedHook:
         """Connects, and attaches the hook to the model."""
@@ -94,7 +95,10 @@ class _Registration:
         check = check_for(self._settings.compare_every, self._groups[0].replicas)
         steps = StepRules(timeout_ms, scale, self._uses, choice, check)
         every = self._settings.summary_every
-        hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
+        carrier = self._replicas.carrier
+        hook = ShardedHook(
+            session, self._groups, agreement, steps, summary_every=every, carrier=carrier
+        )
         hook.attach(self._model, self._covered)
         return hook
 

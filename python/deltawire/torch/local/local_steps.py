@@ -83,10 +83,10 @@ class LocalSteps(LocalTrainer):
         arrival_timeout: seconds that the ranks wait for one that is alive but has not arrived: how
             much longer one rank's local steps may take than another's. At least `timeout`. Default:
             the group's timeout.
-        connection: `interface`, `port`, `token`, `encryption`, `link` and `connect_timeout`, as
-            for `register`; but with encryption="required" rank 0's weights are not sent to the
-            others, since the process group would carry them in the clear: all ranks must begin with
-            equal ones.
+        connection: `interface`, `port`, `token`, `encryption`, `link`, `carrier` and
+            `connect_timeout`, as for `register`; but with encryption="required" rank 0's weights
+            are not sent to the others, since the process group would carry them in the clear: all
+            ranks must begin with equal ones.
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't repeat a change that was just sent (momentum masking;
             supplement A of the paper). Only sparse codecs are affected. Default: yes, but not with
@@ -183,11 +183,12 @@ class LocalSteps(LocalTrainer):
             exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
             super().__init__(optimizer, steps, weights, exchange)
             settings = coding.terms(spec.text) | {"bucket_bytes": bucket_bytes}
-            settings |= self._settings()
+            settings |= self._settings() | {"carrier": reached.carrier}
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(reached)
-        self._connect(meeting.connect(spec, options, arrival_ms), meeting.place, self.group)
+        session = meeting.connect(spec, options, arrival_ms)
+        self._connect(session, meeting.place, self.group, meeting.carrier)
         with self._aborting_on_error():
             share_model(model, self.group, meeting.encryption)
         self._weights.start_from_here()

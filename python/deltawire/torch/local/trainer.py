@@ -69,10 +69,14 @@ class LocalTrainer(AbortsOnError, Participant):
         self.local_steps: int = 0
 
     def _connect(
-        self, session, place: tuple[int, int], group: dist.ProcessGroup | None = None
+        self,
+        session,
+        place: tuple[int, int],
+        group: dist.ProcessGroup | None = None,
+        carrier: str = "tcp",
     ) -> None:
         """Takes part in this session from now on."""
-        Participant.__init__(self, session, place, group=group)
+        Participant.__init__(self, session, place, group=group, carrier=carrier)
         self._exchange.connect(self._session, self._history)
 
     def _settings(self) -> dict[str, object]:

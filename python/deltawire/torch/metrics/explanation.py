@@ -86,6 +86,7 @@ class Explanation:
             gradients' rows, and with "ring" and "hierarchical" what was forwarded. None before the
             first step.
         coded_on: the device that encodes and decodes, "cpu" or "cuda:0".
+        carrier: of messages, "tcp" or, the process group, "group".
         note: a line above the table, or "".
         lines: to each rank, as they were when the ranks met: seconds there and back, the
             congestion control that the kernel gave, and how many TCP streams carry the messages;
@@ -98,6 +99,7 @@ class Explanation:
     rows: tuple[TensorRow, ...]
     other_bytes: int | None
     coded_on: str = "cpu"
+    carrier: str = "tcp"
     note: str = ""
     lines: tuple[tuple[float, str, int], ...] = ()
 
@@ -138,6 +140,7 @@ class Explanation:
             "total": _as_dict(self.total),
             "other_bytes": self.other_bytes,
             "coded_on": self.coded_on,
+            "carrier": self.carrier,
             "note": self.note,
             "lines": [list(line) for line in self.lines],
         }
@@ -160,6 +163,8 @@ class Explanation:
         took = "and what the last one took" if sent else "nothing was sent yet"
         if self.coded_on != "cpu":
             ranks += f", coded on {self.coded_on}"
+        if self.carrier != "tcp":
+            ranks += ", carried by the process group"
         return f"{self.pattern}{ranks}: the codecs of step {self.step}, {took}"
 
     def _legend(self, sent: bool) -> Iterable[str]:

@@ -164,14 +164,14 @@ class ParameterServer(ServedRank):
         reached = arguments.Connection.of("ParameterServer", connection)
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group) as meeting:
+            reached.check_by_tcp("ParameterServer")
             self.rank, self.world_size = meeting.place
             self.servers = checked_servers(servers, backup, self.world_size)
             check_overlap(overlap, backup, staleness)
             codecs = [codecs_of(push or spec), codecs_of(pull or spec)]
             self._model = ServedModel(model)
-            optimizer = arguments.bare_optimizer(optimizer, "ParameterServer")
+            self._optimizer = optimizer = arguments.bare_optimizer(optimizer, "ParameterServer")
             self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
-            self._optimizer = optimizer
             arguments.check_count("min_elements", min_elements)
             arguments.check_count("seed", seed)
             arguments.check_count("staleness", staleness)

@@ -15,6 +15,7 @@
 #include "base/little_endian.h"
 #include "base/mutex.h"
 #include "base/os_error.h"
+#include "transport/links/shared_link.h"
 #include "transport/links/socket_link.h"
 #include "transport/process/fork_guard.h"
 #include "transport/process/signals.h"
@@ -42,6 +43,22 @@ class CarriedLink final : public LinkDecorator {
   std::chrono::microseconds round_trip_;
 };
 
+// Both ends of a stream within this process: a socket pair with rings of this size, or, where the system
+// refuses them (or 0), as it is. Empty, with errno set, if there is none.
+std::array<std::unique_ptr<Link>, 2> link_pair(std::size_t ring_bytes) {
+  std::array<GuardedFd, 2> sockets = GuardedFd::open_socket_pair();
+  if (!sockets[0]) return {};
+  std::array<std::unique_ptr<Link>, 2> ends{std::make_unique<SocketLink>(std::move(sockets[0])),
+                                            std::make_unique<SocketLink>(std::move(sockets[1]))};
+  if (ring_bytes == 0) return ends;
+  SharedMemory near = SharedMemory::make(ring_bytes);
+  SharedMemory far = near ? SharedMemory::take(std::move(near.file())) : SharedMemory();
+  if (!far) return ends;
+  ends[0] = std::make_unique<SharedLink>(std::move(ends[0]), std::move(near), SharedMemory::Side::kMaker);
+  ends[1] = std::make_unique<SharedLink>(std::move(ends[1]), std::move(far), SharedMemory::Side::kTaker);
+  return ends;
+}
+
 // What the threads of a rank share.
 struct CarryingThreads {
   Mutex mutex;
@@ -50,23 +67,26 @@ struct CarryingThreads {
   int receiving DELTAWIRE_GUARDED_BY(mutex) = 0;
   GuardedFd stop = GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
 
-  void end(int CarryingThreads::* kind) noexcept DELTAWIRE_UNCHECKED_LOCKS {
+  void end(int CarryingThreads::* kind) noexcept {
     const MutexLock lock(mutex);
     --(this->*kind);
     ended.notify_all();
   }
   // Whether all threads have ended, or those that send.
-  bool await(bool all, Deadline until) noexcept DELTAWIRE_UNCHECKED_LOCKS {
+  bool await(bool all, Deadline until) noexcept {
     MutexLock lock(mutex);
-    return ended.wait_until(lock.standard(), until, [&] { return sending == 0 && (!all || receiving == 0); });
+    const auto none = [&]() DELTAWIRE_UNCHECKED_LOCKS {  // called with the lock
+      return sending == 0 && (!all || receiving == 0);
+    };
+    return ended.wait_until(lock.standard(), until, none);
   }
 };
 
 // The stream to and from one peer, beyond the engine's end.
 class CarriedLine {
  public:
-  CarriedLine(int peer, std::unique_ptr<Link> connection, GuardedFd far, std::shared_ptr<Carrier> carrier,
-              std::shared_ptr<CarryingThreads> threads)
+  CarriedLine(int peer, std::unique_ptr<Link> connection, std::unique_ptr<Link> far,
+              std::shared_ptr<Carrier> carrier, std::shared_ptr<CarryingThreads> threads)
       : peer_(peer),
         connection_(std::move(connection)),
         far_(std::move(far)),
@@ -96,10 +116,10 @@ class CarriedLine {
       const std::size_t bytes = load_le<std::uint32_t>(head.data());
       if (bytes == 0) break;
       const MutBytes packet(incoming_.get(), std::min(bytes, kCarriedBytes));
-      works = bytes <= kCarriedBytes && carrier_->receive(peer_, packet) && write_whole(far_, packet);
+      works = bytes <= kCarriedBytes && carrier_->receive(peer_, packet) && write_whole(*far_, packet);
     }
     if (!works) give_up();
-    ::shutdown(far_.fd(), SHUT_WR);
+    ::shutdown(far_->fd(), SHUT_WR);
     threads_->end(&CarryingThreads::receiving);
   }
 
@@ -107,9 +127,9 @@ class CarriedLine {
   // What the engine has written, once there is something; nothing once it has closed its end.
   Bytes next_packet() noexcept {
     const MutBytes whole(outgoing_.get(), kCarriedBytes);
-    std::size_t bytes = read(far_, whole);
+    std::size_t bytes = read(*far_, whole);
     while (bytes > 0 && bytes < whole.size()) {
-      const IoResult more = far_.recv(whole.subspan(bytes));
+      const IoResult more = far_->recv(whole.subspan(bytes));
       if (more.kind != IoResult::Kind::kOk) break;  // an end is found again
       bytes += more.bytes;
     }
@@ -163,13 +183,13 @@ class CarriedLine {
 
   // Both ranks' engines find that the stream is broken.
   void give_up() noexcept {
-    ::shutdown(far_.fd(), SHUT_RDWR);
+    ::shutdown(far_->fd(), SHUT_RDWR);
     ::shutdown(connection_->fd(), SHUT_RDWR);
   }
 
   const int peer_;
   const std::unique_ptr<Link> connection_;  // stands alone
-  SocketLink far_;
+  const std::unique_ptr<Link> far_;
   const std::shared_ptr<Carrier> carrier_;
   const std::shared_ptr<CarryingThreads> threads_;
   const std::unique_ptr<std::byte[]> outgoing_, incoming_;  // uninitialized
@@ -191,7 +211,7 @@ class CarriedLines final : public LinkHost {
   CarriedLines(const CarriedLines&) = delete;
   CarriedLines& operator=(const CarriedLines&) = delete;
 
-  void start(const std::shared_ptr<CarriedLine>& line) DELTAWIRE_UNCHECKED_LOCKS {
+  void start(const std::shared_ptr<CarriedLine>& line) {
     const SignalsHeldBack no_signals;
     begin(&CarryingThreads::sending, [line] { line->send_all(); });
     begin(&CarryingThreads::receiving, [line] { line->receive_all(); });
@@ -227,7 +247,7 @@ Result<std::unique_ptr<LinkHost>> carry_data(std::vector<PeerLinks>& links,
   for (std::size_t peer = 0; peer < links.size(); ++peer) {
     std::unique_ptr<Link>& data = links[peer].data;
     if (!data) continue;
-    std::array<GuardedFd, 2> ends = GuardedFd::open_socket_pair();
+    std::array<std::unique_ptr<Link>, 2> ends = link_pair(SharedMemory::ring_bytes_for(links.size() - 1));
     if (!ends[0] || !threads->stop) {
       return fail(ErrorCode::kSystem, "a carrier's socket pair: " + os_error_text(errno) +
                                           "; is the limit of open files high enough?");
@@ -235,7 +255,7 @@ Result<std::unique_ptr<LinkHost>> carry_data(std::vector<PeerLinks>& links,
     const auto round_trip = data->state().round_trip;
     const auto line = std::make_shared<CarriedLine>(static_cast<int>(peer), std::move(data),
                                                     std::move(ends[1]), carrier, threads);
-    data = std::make_unique<CarriedLink>(std::make_unique<SocketLink>(std::move(ends[0])), round_trip);
+    data = std::make_unique<CarriedLink>(std::move(ends[0]), round_trip);
     lines->start(line);
   }
   return lines;

@@ -1,7 +1,7 @@
 // Data streams whose bytes a Carrier moves:
 //
-//   engine == socket pair == two threads -- the connection: how many bytes follow -- the peer's two threads
-//                                        ========== the carrier: the bytes ===========
+//   engine == pair of links == two threads -- the connection: how many bytes follow -- the peer's two threads
+//                                           ========== the carrier: the bytes ===========
 //
 // A receiver asks the carrier only for bytes that were announced, of which it knows how many they are, and so
 // has nothing open while ranks compute. Nothing of the user's is handed to the carrier, which may still write

@@ -45,4 +45,10 @@ class Dice {
   CounterRng rng_;
 };
 
+// How many streams carry the messages of a pair of ranks: several in a quarter of the seeds.
+inline int streams_of(std::uint64_t seed) noexcept {
+  Dice dice(seed, 40);
+  return dice.one_in(4) ? dice.between(2, 4) : 1;
+}
+
 }  // namespace deltawire::simulation

@@ -156,9 +156,9 @@ std::string ElasticPlan::text() const {
                      (gives_state ? "" : ", no state") +
                      (state_bytes > 0 ? ", a state of " + std::to_string(state_bytes) + " bytes" : "") +
                      (encryption == Encryption::kOff ? "" : ", encrypted") + ", timeout " + seconds(timeout) +
-                     ", connect_timeout " + seconds(meeting) + ", pauses up to " + seconds(pause) +
-                     ", paths of " + seconds(path.least) + " and up to " + seconds(path.jitter) + " more" +
-                     (scene.empty() ? "" : "; " + scene);
+                     ", connect_timeout " + seconds(meeting) + ", pauses up to " + seconds(pause) + ", " +
+                     std::to_string(streams) + " streams" + ", paths of " + seconds(path.least) +
+                     " and up to " + seconds(path.jitter) + " more" + (scene.empty() ? "" : "; " + scene);
   for (const ElasticFault& fault : faults) told += "\n  " + fault.text();
   return told;
 }
@@ -169,6 +169,7 @@ ElasticPlan draw_elastic(std::uint64_t seed, int world) {
   plan.seed = seed;
   plan.world = dice.between(2, 7);
   if (world != 0) plan.world = world;
+  plan.streams = streams_of(seed);
   plan.spec = dice.pick(kSpecs);
   plan.buckets = 1 + dice.below(2);
   plan.steps = 8 + dice.below(16);

@@ -54,6 +54,7 @@ struct ElasticPlan {
   std::optional<int> at_least;
   bool gives_state = true;
   std::size_t state_bytes = 0;  // besides the weights
+  int streams = 1;              // of each pair of members
   Encryption encryption = Encryption::kOff;
   Path path;
   std::size_t buffer = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -97,6 +98,7 @@ ElasticRun::ElasticRun(const ElasticPlan& plan, Trace& trace)
 }
 
 std::string ElasticRun::run() {
+  ::setenv("DELTAWIRE_STREAMS", std::to_string(plan_.streams).c_str(), 1);
   for (const Clock::duration comes : plan_.comes) start(false, comes);
   for (const ElasticFault& fault : plan_.faults) {
     scheduler_.after(fault.at, [this, &fault] { happen(fault); });

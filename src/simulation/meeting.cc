@@ -79,6 +79,7 @@ MeshOptions Meeting::options_of(int rank) const {
   options.encryption = plan_.encryption;
   options.settings = "direct(fp32)";
   options.connect_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(plan_.timeout);
+  options.streams = plan_.streams;
   for (const MeetingFault& fault : plan_.faults) {
     if (fault.rank != rank) continue;
     if (fault.kind == Kind::kOtherToken) options.token.fill(std::byte{8});
@@ -304,8 +305,8 @@ std::string MeetingPlan::text() const {
   std::string told = "seed " + std::to_string(seed) + ": " + std::to_string(world) + " ranks meet at " +
                      (has_rendezvous ? "a rendezvous" : "their endpoints") +
                      (encryption == Encryption::kOff ? "" : ", encrypted") + ", connect_timeout " +
-                     seconds(timeout) + ", paths of " + seconds(path.least) + " and up to " +
-                     seconds(path.jitter) + " more; they come at";
+                     seconds(timeout) + ", " + std::to_string(streams) + " streams, paths of " +
+                     seconds(path.least) + " and up to " + seconds(path.jitter) + " more; they come at";
   for (const Clock::duration each : comes) told += " " + seconds(each);
   for (const MeetingFault& fault : faults) told += "\n  " + fault.text();
   return told;
@@ -314,6 +315,8 @@ std::string MeetingPlan::text() const {
 std::optional<Clock::duration> MeetingPlan::delay() const {
   // Six messages and TLS's four, twice: at the rendezvous, and among the others.
   Clock::duration all = *std::ranges::max_element(comes) + 20 * (path.least + path.jitter) + 2s;
+  // Once more for further streams, whose packets may be lost, too, and are waited for at either end.
+  if (streams > 1) all += 10 * (path.least + path.jitter) + 10s;
   for (const MeetingFault& fault : faults) {
     switch (fault.kind) {
       case Kind::kFreeze: all += fault.lasts; break;
@@ -338,6 +341,7 @@ MeetingPlan draw_meeting(std::uint64_t seed, int world) {
   plan.path.least = dice.one_in(3) ? dice.time_between(2ms, 400ms) : dice.time_between(5us, 2ms);
   plan.path.jitter = dice.one_in(4) ? plan.path.least * 2 : plan.path.least / 10;
   plan.path.bytes_per_second = 1e8;
+  plan.streams = streams_of(seed);
   plan.buffer = 100'000;
   plan.latencies = {dice.time_between(1us, 50us), dice.time_between(50us, 20ms), 20};
   for (int rank = 0; rank < plan.world; ++rank) {

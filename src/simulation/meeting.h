@@ -40,6 +40,7 @@ struct MeetingPlan {
   bool has_rendezvous = false;
   Encryption encryption = Encryption::kOff;
   Clock::duration timeout{};  // connect_timeout
+  int streams = 1;            // of each pair of ranks
   Path path;
   std::size_t buffer = 0;
   Latencies latencies;

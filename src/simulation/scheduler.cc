@@ -112,14 +112,15 @@ void Scheduler::poll(const void* event, std::span<pollfd> entries, Deadline unti
   Waiting& waiting = threads_[running_].waiting;
   waiting.event = event;
   waiting.entries = descriptors;
-  block(fill_ready(descriptors, readiness_) ? time_ : until);
-  (void)fill_ready(descriptors, readiness_);
+  block(fill_ready(descriptors, readiness_.of) ? time_ : until);
+  (void)fill_ready(descriptors, readiness_.of);
 }
 
 void Scheduler::on_ready(int descriptor) noexcept {
   for (const std::size_t thread : alive_) {
     for (const pollfd& entry : threads_[thread].waiting.entries) {
-      if (entry.fd == descriptor && (readiness_(descriptor) & entry.events) != 0) {
+      const bool is_meant = entry.fd == descriptor || readiness_.is_watching(entry.fd, descriptor);
+      if (is_meant && (readiness_.of(entry.fd) & entry.events) != 0) {
         wake(thread);
         break;
       }

@@ -165,7 +165,12 @@ class Scheduler final : public SimulatedMachine {
   void called() noexcept;
 
   // What poll() asks about a descriptor: which of POLLIN, POLLOUT and POLLRDHUP hold.
-  void set_readiness(std::function<short(int)> readiness) { readiness_ = std::move(readiness); }
+  // `is_watching`: whether the first descriptor is ready when the second is, as epoll's are.
+  void set_readiness(
+      std::function<short(int)> readiness,
+      std::function<bool(int, int)> is_watching = [](int, int) { return false; }) {
+    readiness_ = {std::move(readiness), std::move(is_watching)};
+  }
   // The descriptor may have become ready.
   void on_ready(int descriptor) noexcept;
 
@@ -216,7 +221,10 @@ class Scheduler final : public SimulatedMachine {
   std::vector<Interruption> interruptions_;
   std::vector<Process> processes_;
   std::vector<Event> held_;  // of frozen processes
-  std::function<short(int)> readiness_;
+  struct Readiness {
+    std::function<short(int)> of;
+    std::function<bool(int, int)> is_watching;
+  } readiness_;
 };
 
 }  // namespace deltawire::simulation

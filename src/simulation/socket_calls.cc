@@ -4,8 +4,10 @@
 #include <span>
 
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -45,6 +47,9 @@ int __real_setsockopt(int fd, int level, int name, const void* value, socklen_t 
 ssize_t __real_sendmsg(int fd, const msghdr* message, int flags);
 ssize_t __real_recv(int fd, void* into, std::size_t bytes, int flags);
 int __real_poll(pollfd* entries, nfds_t count, int timeout_ms);
+int __real_epoll_create1(int flags);
+int __real_epoll_ctl(int watcher, int operation, int fd, epoll_event* event);
+int __real_epoll_wait(int watcher, epoll_event* events, int most, int timeout_ms);
 int __real_close(int fd);
 int __real_ioctl(int fd, unsigned long request, void* value);
 
@@ -93,10 +98,14 @@ int __wrap_getpeername(int fd, sockaddr* address, socklen_t* length) {
   return sockets->peer_name(fd, found) != 0 ? -1 : give(found, address, length);
 }
 
-// SO_ERROR and SO_DOMAIN are asked for.
+// SO_ERROR, SO_DOMAIN and TCP_INFO are asked for.
 int __wrap_getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
   Sockets* const sockets = owner_of(fd);
   if (sockets == nullptr) return __real_getsockopt(fd, level, name, value, length);
+  if (level == IPPROTO_TCP) {
+    if (name == TCP_INFO) static_cast<tcp_info*>(value)->tcpi_snd_mss = 1448;
+    return 0;
+  }
   *static_cast<int*>(value) = name == SO_ERROR ? sockets->error(fd) : AF_INET;
   return 0;
 }
@@ -122,6 +131,24 @@ int __wrap_poll(pollfd* entries, nfds_t count, int timeout_ms) {
   Sockets* const sockets = Sockets::current();
   return sockets != nullptr ? sockets->poll({entries, count}, timeout_ms)
                             : __real_poll(entries, count, timeout_ms);
+}
+
+int __wrap_epoll_create1(int flags) {
+  Sockets* const sockets = Sockets::current();
+  return sockets != nullptr ? sockets->open(true) : __real_epoll_create1(flags);
+}
+
+int __wrap_epoll_ctl(int watcher, int operation, int fd, epoll_event* event) {
+  Sockets* const sockets = owner_of(watcher);
+  if (sockets == nullptr) return __real_epoll_ctl(watcher, operation, fd, event);
+  return sockets->watch(watcher, fd, operation == EPOLL_CTL_ADD ? event : nullptr);
+}
+
+// None waits.
+int __wrap_epoll_wait(int watcher, epoll_event* events, int most, int timeout_ms) {
+  Sockets* const sockets = owner_of(watcher);
+  return sockets != nullptr ? sockets->watched(watcher, {events, static_cast<std::size_t>(most)})
+                            : __real_epoll_wait(watcher, events, most, timeout_ms);
 }
 
 int __wrap_close(int fd) {

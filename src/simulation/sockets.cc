@@ -1,6 +1,7 @@
 #include "simulation/sockets.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <utility>
@@ -29,7 +30,9 @@ int fail_with(int error) noexcept {
 
 Sockets::Sockets(Scheduler& scheduler, Network& network, std::size_t buffer)
     : scheduler_(scheduler), network_(network), buffer_(buffer) {
-  scheduler.set_readiness([this](int fd) { return owns(fd) ? readiness(fd) : short{0}; });
+  scheduler.set_readiness(
+      [this](int fd) { return owns(fd) ? readiness(fd) : short{0}; },
+      [this](int watcher, int fd) { return owns(watcher) && at(watcher).watched.contains(fd); });
   current_ = this;
 }
 
@@ -49,8 +52,10 @@ int Sockets::add(int process) {
 
 // The registry of descriptors is locked in calls that make and close some: no thread may be interrupted
 // there.
-int Sockets::open() {
-  return add(scheduler_.process());
+int Sockets::open(bool watches) {
+  const int fd = add(scheduler_.process());
+  if (watches) at(fd).state = State::kWatches;
+  return fd;
 }
 
 int Sockets::bind(int fd, const sockaddr_in& address) noexcept {
@@ -188,6 +193,7 @@ void Sockets::close(int fd) noexcept {
   if (std::exchange(socket.state, State::kClosed) == State::kClosed) return;
   if (socket.has_stream) network_.close(socket.end);
   for (const int waiting : std::exchange(socket.backlog, {})) close(waiting);
+  socket.watched.clear();
 }
 
 void Sockets::close_all(int process) noexcept {
@@ -209,9 +215,31 @@ short Sockets::readiness(int fd) const noexcept {
     case State::kClosed: return 0;  // closed: of a process that has died
     case State::kListens: return socket.backlog.empty() ? short{0} : short{POLLIN};
     case State::kConnected: return network_.readiness(socket.end);
+    case State::kWatches: {
+      std::array<epoll_event, 1> one{};
+      return watched(fd, one) > 0 ? short{POLLIN} : short{0};
+    }
     case State::kRefused: break;
   }
   return POLLIN | POLLOUT;
+}
+
+int Sockets::watch(int watcher, int fd, const epoll_event* event) {
+  auto& watched = at(watcher).watched;
+  if (event == nullptr) return watched.erase(fd) > 0 ? 0 : fail_with(ENOENT);
+  return watched.emplace(fd, *event).second ? 0 : fail_with(EEXIST);
+}
+
+int Sockets::watched(int watcher, std::span<epoll_event> events) const noexcept {
+  std::size_t found = 0;
+  for (const auto& [fd, event] : at(watcher).watched) {
+    const auto asked = event.events | EPOLLHUP | EPOLLERR;
+    const auto ready = static_cast<std::uint32_t>(readiness(fd)) & asked;
+    if (ready == 0 || found == events.size()) continue;
+    events[found] = event;
+    events[found++].events = ready;
+  }
+  return static_cast<int>(found);
 }
 
 int Sockets::poll(std::span<pollfd> entries, int timeout_ms) {

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <span>
 #include <utility>
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
 #include "simulation/disks.h"
 #include "simulation/network.h"
@@ -37,7 +39,7 @@ class Sockets {
   static int machine_of(int process) noexcept { return process % kMachines; }
 
   // As the system's calls; where these can fail, -1 with errno set.
-  int open();
+  int open(bool watches = false);
   int bind(int fd, const sockaddr_in& address) noexcept;
   int listen(int fd) noexcept;
   int accept(int fd) noexcept;
@@ -52,6 +54,8 @@ class Sockets {
   std::size_t unacknowledged(int fd) noexcept;
   void close(int fd) noexcept;
   int poll(std::span<pollfd> entries, int timeout_ms);
+  int watch(int watcher, int fd, const epoll_event* event);                // null: no longer
+  int watched(int watcher, std::span<epoll_event> events) const noexcept;  // without waiting
 
   // Called when a process begins to listen.
   void set_on_listen(std::function<void(int process)> action) { on_listen_ = std::move(action); }
@@ -65,7 +69,7 @@ class Sockets {
   std::size_t open_ends() const noexcept;
 
  private:
-  enum class State : std::uint8_t { kNew, kListens, kDials, kConnected, kRefused, kClosed };
+  enum class State : std::uint8_t { kNew, kListens, kDials, kConnected, kRefused, kWatches, kClosed };
   struct Socket {
     int process = 0;
     State state = State::kNew;
@@ -75,6 +79,7 @@ class Sockets {
     std::size_t end = 0;      // of its stream
     bool has_stream = false;  // before the dialer knows it
     std::deque<int> backlog;
+    std::map<int, epoll_event> watched{};
   };
 
   Socket& at(int fd) noexcept { return sockets_[static_cast<std::size_t>(fd - kFirstDescriptor)]; }

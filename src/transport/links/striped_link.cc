@@ -230,7 +230,7 @@ IoResult StripedLink::recv(MutBytes into) noexcept {
   return has_stream() ? IoResult::would_block() : last_end_;
 }
 
-// Reads once from each stream that has something.
+// Reads once from each stream that has something; `found`: whether any had, or has ended.
 std::size_t StripedLink::read_ready(MutBytes into, bool& found) {
   std::array<epoll_event, kStreamsAtOnce> ready{};
   const int count = ::epoll_wait(readable_.get(), ready.data(), static_cast<int>(ready.size()), 0);
@@ -239,18 +239,18 @@ std::size_t StripedLink::read_ready(MutBytes into, bool& found) {
     const bool is_ready = std::any_of(ready.begin(), ready.begin() + std::max(count, 0),
                                       [i](const epoll_event& event) { return event.data.u64 == i; });
     if (!streams_[i].link || (!is_ready && !streams_[i].link->holds_received())) continue;
-    found = true;
-    got += read(i, into.subspan(got));
+    got += read(i, into.subspan(got), found);
   }
   return got;
 }
 
 // A header, and what follows it. Returns how much went to `into`.
-std::size_t StripedLink::read(std::size_t number, MutBytes into) {
+std::size_t StripedLink::read(std::size_t number, MutBytes into, bool& found) {
   std::size_t got = 0;
   for (int part = 0; part < 2 && got < into.size(); ++part) {
     const IoResult result = streams_[number].link->recv(order_.room(number, into.subspan(got)));
     const bool has_ended = result.kind != IoResult::Kind::kOk && result.kind != IoResult::Kind::kWouldBlock;
+    found = found || has_ended || result.bytes > 0;
     if (has_ended) {
       end(number, result);
       break;

@@ -66,7 +66,7 @@ class StripedLink final : public Link {
   std::uint64_t first_unwritten() const noexcept;
   void await_room(bool for_more) noexcept;
   std::size_t read_ready(MutBytes into, bool& found);
-  std::size_t read(std::size_t number, MutBytes into);
+  std::size_t read(std::size_t number, MutBytes into, bool& found);
   void end_sending(Stream& stream, const IoResult& how);
   void end(std::size_t number, const IoResult& how);
   bool has_stream() const noexcept;

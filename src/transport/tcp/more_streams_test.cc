@@ -160,6 +160,7 @@ TEST(RollCall, WaitsForTheStreamsThatTheOtherEndHasDialed) {
     ASSERT_TRUE(call.advance(sockets, streams));
   }
   EXPECT_TRUE(call.is_complete());
+  EXPECT_EQ(call.wake_at(), kNever) << "a rank that waits for others would not sleep";
   call.settle_more(sockets);
   EXPECT_EQ(sockets[1].more.size(), 2u);
 }
@@ -174,6 +175,10 @@ TEST(RollCall, SaysHowManyWereDialedOnceThatIsKnown) {
   std::byte said{};
   ASSERT_TRUE(call.advance(sockets, streams, std::vector{MoreStreams::kDialing, 0}));
   EXPECT_EQ(other.recv({&said, 1}).kind, IoResult::Kind::kWouldBlock);
+  std::vector<pollfd> polls;
+  call.add_interests(sockets, polls);
+  ASSERT_EQ(polls.size(), 1u);
+  EXPECT_EQ(polls[0].events, POLLIN) << "there is room to say it, and it would not sleep";
   ASSERT_TRUE(call.advance(sockets, streams, std::vector{3, 0}));
   EXPECT_EQ(other.recv({&said, 1}).bytes, 1u);
   EXPECT_EQ(said, std::byte{'3'});

@@ -42,12 +42,13 @@ Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vec
       if (call.may_share && is_lower(rank)) offer(call, sockets);
     }
     const bool answers = call.may_share && !is_lower(rank);
-    const bool is_dialing = !more.empty() && more[rank] == MoreStreams::kDialing;
-    if (is_lower(rank) && !more.empty() && !is_dialing && !call.said) call.more = more[rank];
-    if (!answers && !is_dialing) say(call, line, is_lower(rank));
+    call.is_dialing = !more.empty() && more[rank] == MoreStreams::kDialing;
+    if (is_lower(rank) && !more.empty() && !call.is_dialing && !call.said) call.more = more[rank];
+    if (!answers && !call.is_dialing) say(call, line, is_lower(rank));
     if (Status status = hear(call, line, rank); !status) return status;
     if (answers && call.heard) say(call, line, false);
-    const bool is_ready = call.said && call.heard && !lacks_streams(call, sockets[rank]);
+    if (!lacks_streams(call, sockets[rank])) call.more_by = kNever;
+    const bool is_ready = call.said && call.heard && call.more_by == kNever;
     if (!is_ready && silent_rank_ == own_) silent_rank_ = static_cast<int>(rank);
   }
   return {};
@@ -208,7 +209,8 @@ void RollCall::add_interests(const std::vector<PeerSockets>& sockets, std::vecto
     const Call& call = calls_[rank];
     const int fd = sockets[rank].data.get();
     if (fd < 0 || (call.said && call.heard)) continue;
-    polls.push_back({fd, static_cast<short>((call.said ? 0 : POLLOUT) | (call.heard ? 0 : POLLIN)), 0});
+    const bool is_saying = !call.said && !call.is_dialing;
+    polls.push_back({fd, static_cast<short>((is_saying ? POLLOUT : 0) | (call.heard ? 0 : POLLIN)), 0});
   }
 }
 

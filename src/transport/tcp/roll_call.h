@@ -62,6 +62,7 @@ class RollCall {
     std::uint32_t stream = 0;  // its number in PeerTable::data_streams
     bool said = false;
     bool heard = false;
+    bool is_dialing = false;  // more streams: until they are there it says nothing
     bool may_share = false;
     int more = 0;  // data streams besides the first, as one end says
     Deadline more_by = kNever;

@@ -186,8 +186,9 @@ class Explanation:
             if control:
                 longest = max(self.lines[rank][0] for rank in ranks)
                 names = ", ".join(map(str, ranks))
+                far = f"{1e3 * longest:.3g} ms there and back"
                 by = f", {streams} streams each" if streams > 1 else ""
-                yield f"lines: {control} to ranks {names}, {1e3 * longest:.3g} ms there and back{by}."
+                yield f"lines: {control} to ranks {names}, {far}{by}."
         if any(row.raw for row in self.rows):
             yield "raw: below min_elements; a head would cost more than a codec saves."
         if self.total.residual_bytes:

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 148_285,
-    "library (src, include, python), lines": 114_845,
-    "library, files": 792,
-    "of it python, lines": 34_405,
-    "lab, lines": 11_095,
-    "tests without golden files and traces, lines": 105_275,
-    "files tracked": 3_420,
+    "product code, lines": 146_791,
+    "library (src, include, python), lines": 113_460,
+    "library, files": 782,
+    "of it python, lines": 32_227,
+    "lab, lines": 11_103,
+    "tests without golden files and traces, lines": 105_555,
+    "files tracked": 3_385,
 }
 
 

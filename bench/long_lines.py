@@ -12,7 +12,7 @@ there is a rate. `--controls` is what the kernel of both starts with: `cubic` an
 `--streams`: how many TCP streams carry a pair's messages, `auto` as deltawire chooses. With
 `--per-site 2` four ranks share the line, two at each end. Prints a Markdown table: the bytes that a
 site sends over the line, as a share of its rate, the delays of the exchange included; the median of
-`--steps` exchanges after the first.
+`--steps` exchanges after the first. `--pause` is what the ranks compute before each.
 """
 
 import argparse
@@ -63,26 +63,23 @@ def line(program: Path, control: str, words: list[str]) -> Iterator[list[str]]:
                 run("ip", "netns", "delete", name)
 
 
-def share_of_rate(
-    spec: str, steps: int, megabytes: float, rate: float, per_site: int, names: list[str]
-) -> float:
+def share_of_rate(given: argparse.Namespace, names: list[str]) -> float:
     """Starts all ranks, and returns rank 0's figure."""
-    token = secrets.token_hex(16)
     ranks = []
-    sites = [name for name in names for _ in range(per_site)]
+    words = ["--token", secrets.token_hex(16), "--spec", given.spec]
+    for name in ("megabytes", "steps", "per_site", "pause"):
+        words += [f"--{name.replace('_', '-')}", str(getattr(given, name))]
+    sites = [name for name in names for _ in range(given.per_site)]
     for rank, name in enumerate(sites):
-        words = [sys.executable, __file__, "--rank", str(rank), "--token", token]
-        words += ["--spec", spec, "--megabytes", str(megabytes), "--steps", str(steps)]
-        words += ["--per-site", str(per_site)]
-        prefix = ["ip", "netns", "exec", name]
-        ranks.append(subprocess.Popen([*prefix, *words], stdout=subprocess.PIPE, text=True))
+        command = ["ip", "netns", "exec", name, sys.executable, __file__, "--rank", str(rank)]
+        ranks.append(subprocess.Popen([*command, *words], stdout=subprocess.PIPE, text=True))
     said = [process.communicate()[0] for process in ranks]
     if any(process.returncode for process in ranks):
         raise SystemExit("a rank failed; its message is above")
     bytes_sent, seconds = (float(word) for word in said[0].split())
     # A rank sends as much to each other rank; the line carries what goes to the other site.
-    bytes_over_line = per_site * bytes_sent * per_site / (2 * per_site - 1)
-    return 8 * bytes_over_line / seconds / (rate * 1e6)
+    bytes_over_line = given.per_site * bytes_sent * given.per_site / (2 * given.per_site - 1)
+    return 8 * bytes_over_line / seconds / (given.rate * 1e6)
 
 
 def run_rank(given: argparse.Namespace) -> None:
@@ -104,6 +101,7 @@ def run_rank(given: argparse.Namespace) -> None:
     ) as session:
         for _ in range(1 + given.steps):
             tensors = {"w": values.copy()}
+            time.sleep(given.pause)
             start = time.perf_counter()
             sent = session.all_reduce(tensors).bytes_sent
             times.append(time.perf_counter() - start)
@@ -121,6 +119,7 @@ def main() -> None:
     parser.add_argument("--controls", nargs="+", choices=controls, default=controls)
     parser.add_argument("--streams", nargs="+", default=["auto"], help="auto, or 1 to 8")
     parser.add_argument("--per-site", type=int, default=1, help="ranks at each end; default 1")
+    parser.add_argument("--pause", type=float, default=0, help="seconds; default 0")
     parser.add_argument("--rate", type=float, default=100, help="Mbit/s; default 100")
     parser.add_argument("--megabytes", type=float, default=16, help="of float32; default 16")
     parser.add_argument("--steps", type=int, default=3)
@@ -145,9 +144,7 @@ def main() -> None:
                 os.environ["DELTAWIRE_STREAMS"] = streams
                 words = [str(number) for number in (round_trip / 2, loss / 100, given.rate)]
                 with line(given.delay_line, control, words) as names:
-                    share = share_of_rate(
-                        given.spec, given.steps, given.megabytes, given.rate, given.per_site, names
-                    )
+                    share = share_of_rate(given, names)
                 cells.append(f"{share:.0%}" if share > 0.1 else f"{share:.1%}")
             print(f"| {round_trip:g} ms, {loss:g} % | " + " | ".join(cells) + " |", flush=True)
 

@@ -1,6 +1,7 @@
 // Arbitrary bytes from a stranger, in any pieces, at both ends of the handshake; and arbitrary claims of a
 // rank that knows the token. It is next to the code whose internals it needs; tests/fuzz builds it.
 #include <algorithm>
+#include <array>
 
 #include "base/little_endian.h"
 #include "transport/mesh/fuzz_program_testing.h"
@@ -11,6 +12,10 @@ namespace deltawire {
 namespace {
 
 using State = Handshake::State;
+
+// What has become of handshakes so far: the rank is refused, its settings differ, or it is welcome.
+enum Outcome : std::size_t { kRefused, kDiffers, kWelcome, kOutcomes };
+std::array<bool, kOutcomes> seen{};
 
 // The first byte of an input.
 struct Plan {
@@ -97,9 +102,12 @@ void shake_hands(Bytes data) {
   if (const Status judged = peer_table.check(peer); !judged) {
     expect(printable_line(judged.error().message) == judged.error().message);
     expect(judged.error().suspect < 3);
+    seen[kRefused] = true;
     return;
   }
-  if (const Status compared = peer_table.compare_settings(); !compared) {
+  const Status compared = peer_table.compare_settings();
+  seen[compared ? kWelcome : kDiffers] = true;
+  if (!compared) {
     expect(compared.error().code == ErrorCode::kMismatch && compared.error().suspect >= 0);
     expect(printable_line(compared.error().message) == compared.error().message);
   }
@@ -107,6 +115,10 @@ void shake_hands(Bytes data) {
 
 }  // namespace
 }  // namespace deltawire
+
+extern "C" void fuzz_after_seeds() {
+  deltawire::expect(std::ranges::count(deltawire::seen, false) == 0);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   deltawire::shake_hands(std::as_bytes(std::span(data, size)));

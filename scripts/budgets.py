@@ -29,7 +29,7 @@ LIMITS = {
     "library, files": 782,
     "of it python, lines": 32_227,
     "lab, lines": 11_103,
-    "tests without golden files and traces, lines": 105_555,
+    "tests without golden files and traces, lines": 105_565,
     "files tracked": 3_385,
 }
 

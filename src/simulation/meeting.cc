@@ -316,7 +316,7 @@ std::optional<Clock::duration> MeetingPlan::delay() const {
   // Six messages and TLS's four, twice: at the rendezvous, and among the others.
   Clock::duration all = *std::ranges::max_element(comes) + 20 * (path.least + path.jitter) + 2s;
   // Once more for further streams, whose packets may be lost, too, and are waited for at either end.
-  if (streams > 1) all += 10 * (path.least + path.jitter) + 10s;
+  if (streams > 1) all += 10 * (path.least + path.jitter) + 20s;
   for (const MeetingFault& fault : faults) {
     switch (fault.kind) {
       case Kind::kFreeze: all += fault.lasts; break;

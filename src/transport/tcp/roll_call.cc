@@ -17,7 +17,7 @@ constexpr std::byte kShared{0x4D};  // "M"
 constexpr std::byte kNoMore{0x30};  // "0"; the digits after it are numbers of streams
 
 // How long the streams of which the other end has told may take: they are all but connected.
-constexpr std::chrono::milliseconds kMorePatience{5000};
+constexpr std::chrono::milliseconds kMorePatience{10000};
 
 }  // namespace
 

@@ -28,7 +28,7 @@ std::vector<MeshKind> tested_meshes() {
 Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links) {
   if (kind == MeshKind::kTcp) return connect_threads_over_tcp(world_size, links);
   if (kind == MeshKind::kTls) return connect_threads_over_tcp(world_size, links, Encryption::kRequired);
-  if (kind == MeshKind::kStriped) return connect_threads_by_streams(world_size, 3, links);
+  if (kind == MeshKind::kStriped) return connect_threads_over_tcp(world_size, links, Encryption::kOff, 3);
   if (kind == MeshKind::kCarried) {
     return connect_threads_over_tcp(world_size, carried(world_size, links), Encryption::kRequired);
   }

@@ -98,15 +98,21 @@ inline MeshOptions mesh_options(int rank, const std::vector<Endpoint>& endpoints
   return options;
 }
 
-inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOptions>& links,
-                                      Encryption encryption = Encryption::kOff) {
-  Listeners all = listen_all(world_size);
-  Ranks ranks(static_cast<std::size_t>(world_size));
+// For several streams of each pair, which only TCP has: who listens on all addresses has no local name, which
+// would be dialed first.
+inline Listeners listen_without_names(int world_size) {
+  Listeners all = listen_all(world_size, "0.0.0.0");
+  for (Endpoint& endpoint : all.endpoints) endpoint.host = "127.0.0.1";
+  return all;
+}
+
+inline Ranks connect_listeners(Listeners all, const std::function<void(int, MeshOptions&)>& change) {
+  const int world_size = static_cast<int>(all.listeners.size());
+  Ranks ranks(all.listeners.size());
   run_ranks(world_size, [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     MeshOptions options = mesh_options(rank, all.endpoints);
-    options.encryption = encryption;
-    if (!links.empty()) options.link = links[at];
+    change(rank, options);
     auto transport = connect_tcp(std::move(all.listeners[at]), options);
     ASSERT_TRUE(transport.has_value()) << transport.error().message;
     ranks[at] = std::move(*transport);
@@ -114,25 +120,14 @@ inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOpti
   return ranks;
 }
 
-// Several TCP streams for each pair of ranks. Who listens on all addresses has no local name, which would be
-// dialed first.
-inline Ranks connect_threads_by_streams(int world_size, int streams,
-                                        const std::vector<LinkOptions>& links = {},
-                                        Encryption encryption = Encryption::kOff) {
-  Listeners all = listen_all(world_size, "0.0.0.0");
-  for (Endpoint& endpoint : all.endpoints) endpoint.host = "127.0.0.1";
-  Ranks ranks(static_cast<std::size_t>(world_size));
-  run_ranks(world_size, [&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    MeshOptions options = mesh_options(rank, all.endpoints);
+inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOptions>& links,
+                                      Encryption encryption = Encryption::kOff, int streams = 0) {
+  Listeners all = streams > 1 ? listen_without_names(world_size) : listen_all(world_size);
+  return connect_listeners(std::move(all), [&](int rank, MeshOptions& options) {
     options.encryption = encryption;
     options.streams = streams;
-    if (!links.empty()) options.link = links[at];
-    auto transport = connect_tcp(std::move(all.listeners[at]), options);
-    ASSERT_TRUE(transport.has_value()) << transport.error().message;
-    ranks[at] = std::move(*transport);
+    if (!links.empty()) options.link = links[static_cast<std::size_t>(rank)];
   });
-  return ranks;
 }
 
 // A send without a wait: its bytes must stay valid, so they are leaked.

@@ -91,7 +91,7 @@ IoResult StripedLink::send(std::span<const iovec> pieces) noexcept {
     forget_acknowledged();
     write_all();
     take(pieces);
-    write_all();
+    if (!orphans_.empty()) write_all();
   } catch (const std::bad_alloc&) {
     return {IoResult::Kind::kError, 0, ENOMEM, kNever};
   }

@@ -8,9 +8,6 @@
 namespace deltawire {
 namespace {
 
-// Eight handshakes over the longest line on earth, and lost packets.
-constexpr std::chrono::milliseconds kPatience{10000};
-
 bool is_more_for(const Dialer& dialer, int rank) noexcept {
   return dialer.rank() == rank && Claims::number_of(dialer.stream()) >= 0;
 }

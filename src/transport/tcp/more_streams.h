@@ -2,6 +2,7 @@
 // dials them once all ranks are connected. Without them it says after a while that there are fewer.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace deltawire {
 // Thread rule: one thread.
 class MoreStreams {
  public:
+  // How long either end waits for them: eight handshakes over the longest line on earth, and lost packets.
+  static constexpr std::chrono::milliseconds kPatience{10000};
+
   // `wanted`: MeshOptions::streams. `asks_for_bbr`: whether the kernel is asked for it before the number is
   // chosen.
   MoreStreams(int wanted, bool asks_for_bbr, int rank, int world_size);

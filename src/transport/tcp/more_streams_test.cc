@@ -82,7 +82,7 @@ std::vector<int> data_sockets_to(std::uint16_t port) {
 
 TEST(MoreStreams, AllRanksAgreeOnTheirNumber) {
   for (const Encryption encryption : {Encryption::kOff, Encryption::kRequired}) {
-    const Ranks ranks = connect_threads_by_streams(3, 4, {}, encryption);
+    const Ranks ranks = connect_threads_over_tcp(3, {}, encryption, 4);
     run_ranks(3, [&](int rank) {
       Transport& self = *ranks[static_cast<std::size_t>(rank)];
       for (int peer = 0; peer < 3; ++peer) {
@@ -94,28 +94,16 @@ TEST(MoreStreams, AllRanksAgreeOnTheirNumber) {
 }
 
 TEST(MoreStreams, OnOneMachineThereIsOne) {
-  Listeners all = listen_all(2);
-  Ranks ranks(2);
-  run_ranks(2, [&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    MeshOptions options = mesh_options(rank, all.endpoints);
-    options.streams = 8;
-    ranks[at] = connect_tcp(std::move(all.listeners[at]), options).value();
-  });
+  const Ranks ranks =
+      connect_listeners(listen_all(2), [](int, MeshOptions& options) { options.streams = 8; });
   EXPECT_EQ(ranks[0]->line_state(1).streams, 1);
 }
 
 TEST(MoreStreams, ALostStreamIsNoLostRank) {
-  Listeners all = listen_all(2, "0.0.0.0");
-  for (Endpoint& endpoint : all.endpoints) endpoint.host = "127.0.0.1";
+  Listeners all = listen_without_names(2);
   const std::uint16_t port = all.endpoints[0].port;
-  Ranks ranks(2);
-  run_ranks(2, [&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    MeshOptions options = mesh_options(rank, all.endpoints);
-    options.streams = 3;
-    ranks[at] = connect_tcp(std::move(all.listeners[at]), options).value();
-  });
+  const Ranks ranks =
+      connect_listeners(std::move(all), [](int, MeshOptions& options) { options.streams = 3; });
   const std::vector<int> sockets = data_sockets_to(port);
   ASSERT_EQ(sockets.size(), 3u);
   const std::vector<std::byte> bytes = pattern(20000000, 3);
@@ -136,7 +124,7 @@ TEST(MoreStreams, ALostStreamIsNoLostRank) {
 }
 
 TEST(MoreStreams, ARankThatDiesIsLostWithAllOfThem) {
-  Ranks ranks = connect_threads_by_streams(2, 4);
+  Ranks ranks = connect_threads_over_tcp(2, {}, Encryption::kOff, 4);
   std::vector<std::byte> got(1000);
   const Handle receive = ranks[0]->post_recv(1, 1, got);
   ranks[1].reset();

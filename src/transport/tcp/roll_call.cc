@@ -16,9 +16,6 @@ constexpr std::byte kHere{0x48};    // "H"
 constexpr std::byte kShared{0x4D};  // "M"
 constexpr std::byte kNoMore{0x30};  // "0"; the digits after it are numbers of streams
 
-// How long the streams of which the other end has told may take: they are all but connected.
-constexpr std::chrono::milliseconds kMorePatience{10000};
-
 }  // namespace
 
 RollCall::RollCall(int rank, int world_size, Shares shares)
@@ -145,7 +142,7 @@ Status RollCall::hear(Call& call, const Connection& line, std::size_t rank) cons
   call.heard = true;
   if (has_more) {
     call.more = more;
-    call.more_by = MachineClock::now() + kMorePatience;
+    call.more_by = MachineClock::now() + MoreStreams::kPatience;
   }
   if (is_lower(rank) && !accepts) {
     if (call.memory) call.problem = "rank " + std::to_string(rank) + " takes none";

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 
 import deltawire
 import numpy as np
@@ -165,6 +167,38 @@ def test_who_leaves_by_will_is_missed_by_no_quorum() -> None:
         assert len([each for each in said[rank] if each[0] == "step"]) == STEPS
         whys = {gone["id"]: gone["why"] for each in said[rank][-1][1] for gone in each["gone"]}
         assert whys == {0: "it left", 1: "it left"}
+
+
+def end(say, rank, world_size, address, in_step) -> None:
+    """Rank 1 gets SIGTERM after the third step, or while it waits for the others in the fourth."""
+    weights = np.zeros(ELEMENTS, np.float32)
+    with deltawire.Session(
+        "3lc", rank=rank, world_size=world_size, address=address, **settings()
+    ) as session:
+        steps_of(say, session, KILLED, weights)
+        if rank == 1:
+            after = threading.Timer(0.5 if in_step else 0, os.kill, (os.getpid(), signal.SIGTERM))
+            after.start()
+            while not in_step:
+                time.sleep(0.1)
+        elif in_step:
+            time.sleep(1.5)
+        steps_of(say, session, STEPS, weights)
+        say(("events", session.events))
+
+
+@pytest.mark.parametrize(
+    ("in_step", "why"), [(False, "it left"), (True, "rank 1 gave up: interrupted")]
+)
+def test_sigterm_lets_a_member_leave(in_step: bool, why: str) -> None:
+    with members(end, 3, in_step) as (processes, _):
+        said = [each.rest() for each in processes]
+        processes[1].process.join(LIMIT)
+        assert processes[1].process.exitcode == 128 + signal.SIGTERM
+    for rank in (0, 2):
+        assert len([each for each in said[rank] if each[0] == "step"]) == STEPS
+        (event,) = said[rank][-1][1]
+        assert [(gone["id"], gone["why"]) for gone in event["gone"]] == [(1, why)]
 
 
 def test_an_exception_is_a_reason_to_leave() -> None:

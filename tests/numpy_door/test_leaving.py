@@ -2,8 +2,10 @@
 others, and printed by Python as ever."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from deltawire.errors import make_error
@@ -46,6 +48,28 @@ def test_which_exception_is_a_reason():
     assert under_way(exits_of(bug, 0)) is None
     for end in (StopIteration(), GeneratorExit()):
         assert under_way(fails(end)) is None
+
+
+def test_sigterm_is_an_exit_where_nothing_else_handles_it(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for handled in (signal.SIG_IGN, lambda *_: None):
+            signal.signal(signal.SIGTERM, handled)
+            leaving.exit_at_sigterm()
+            assert signal.getsignal(signal.SIGTERM) is handled
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        thread = threading.Thread(target=leaving.exit_at_sigterm)
+        thread.start()
+        thread.join()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "another thread"
+        leaving.exit_at_sigterm()
+        with pytest.raises(SystemExit) as end:
+            signal.raise_signal(signal.SIGTERM)
+        assert end.value.code == 143
+        told = str(leaving.gave_up(2, end.value))
+        assert "rank 2 gave up: SIGTERM has ended its process" in told
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_what_ended_the_program_counts_at_its_end_alone(monkeypatch):

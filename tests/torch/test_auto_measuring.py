@@ -36,20 +36,29 @@ def test_no_step_waits_for_more_than_a_piece():
         assert plans[measured() - 1] == 0 and plans[measured()] == 1
 
 
-def test_rounds_give_what_all_at_once_gives():
-    drawn = torch.randn(5000, generator=torch.Generator().manual_seed(1))
-    specs = ["3lc", "bf16", "gather(zstd)"]
+def figures_of(specs, drawn):
     trials = codec_figures.Trials(specs, {"a": drawn}, 256)
+    assert codec_figures.Trials(specs, {}, 256).rounds == trials.rounds
     for _ in range(trials.rounds):
         trials.advance()
-    whole = codec_figures.measure(specs, {"a": drawn}, 256)
-    for one, other in zip(trials.results()[0], whole[0], strict=True):
-        for key in ("spec", "pattern", "tier", "bits_per_value", "shares_parts"):
-            assert one[key] == other[key]
-    assert codec_figures.Trials(specs, {}, 256).rounds == trials.rounds
-    bad = torch.full((5000,), float("inf"))
-    figures, refused = codec_figures.measure(specs, {"a": bad}, 256)
+    return trials.results()
+
+
+def test_a_codec_that_takes_no_infinity_is_left_out():
+    specs = ["3lc", "bf16", "gather(zstd)"]
+    drawn = torch.randn(5000, generator=torch.Generator().manual_seed(1))
+    figures, refused = figures_of(specs, drawn)
+    assert [each["pattern"] for each in figures] == ["direct", "direct", "gather"] and not refused
+    drawn[7] = float("inf")
+    figures, refused = figures_of(specs, drawn)
     assert len(figures) + len(refused) == 3 and refused[0].startswith("3lc: ")
+
+
+def test_bits_of_finer_means_count():
+    drawn = torch.randn(50_000, generator=torch.Generator().manual_seed(1))
+    rows, _ = figures_of(["3lc", "3lc:pull=0.5", "gather(3lc:pull=0.5)"], drawn)
+    same, finer, gathered = (row["bits_per_value"] for row in rows)
+    assert finer > 1.1 * same and gathered == same
 
 
 def fail_to_measure(rank, world_size, report, options):

@@ -83,10 +83,3 @@ def test_3lc_is_no_candidate_where_its_rule_has_no_place():
         assert "RMSprop's second moment takes them for large gradients" in table
         assert "AdamW has amsgrad=True" in other
         assert "direct(3lc" not in table + other, "it has no row"
-
-
-def test_bits_of_finer_means_count():
-    drawn = {"a": torch.randn(50_000, generator=torch.Generator().manual_seed(1))}
-    rows, _ = codec_figures.measure(["3lc", "3lc:pull=0.5", "gather(3lc:pull=0.5)"], drawn, 256)
-    same, finer, gathered = (row["bits_per_value"] for row in rows)
-    assert finer > 1.1 * same and gathered == same

@@ -4,7 +4,9 @@ the ranks that wait for it get the exception's text."""
 import atexit
 import multiprocessing.util
 import os
+import signal
 import sys
+import threading
 import weakref
 from types import TracebackType
 from typing import TypeVar
@@ -14,6 +16,25 @@ from deltawire.session.terms import TEXT_BYTES
 
 _Closing = TypeVar("_Closing", bound="ClosesAtEnd")
 _ENDS_OF_LOOPS = (GeneratorExit, StopIteration, StopAsyncIteration)
+
+
+class Terminated(SystemExit):
+    """SIGTERM ends this process."""
+
+    def __str__(self) -> str:
+        return "SIGTERM has ended its process"
+
+
+def exit_at_sigterm() -> None:
+    """From now on SIGTERM raises Terminated in the main thread, so that sessions say goodbye. Does
+    nothing where the program handles or ignores SIGTERM, and in other threads than the main one."""
+
+    def terminate(*_signal) -> None:
+        raise Terminated(128 + signal.SIGTERM)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, terminate)
 
 
 def exception_under_way(at_exit: bool = False) -> BaseException | None:
@@ -27,7 +48,7 @@ def exception_under_way(at_exit: bool = False) -> BaseException | None:
     if cause is None and at_exit and not hasattr(sys, "ps1"):  # a prompt keeps old ones
         # Python sets it before it calls any sys.excepthook. Since 3.12 it has a new name.
         cause = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if isinstance(cause, SystemExit):
+    if isinstance(cause, SystemExit) and not isinstance(cause, Terminated):
         if not cause.code:
             return None
         # sys.exit(1) in an `except` block, as in torch.multiprocessing.spawn.
@@ -51,7 +72,7 @@ def gave_up(rank: int, cause: BaseException, who: str | None = None) -> Deltawir
 def problem_of(cause: Exception) -> str:
     """One line for the other ranks."""
     text = " ".join(str(cause).split())
-    known = isinstance(cause, DeltawireError)
+    known = isinstance(cause, (DeltawireError, Terminated))
     return printable(text if known else f"{type(cause).__name__}: {text}", TEXT_BYTES)
 
 

@@ -12,7 +12,9 @@ from deltawire.session.base_session import BaseSession
 from deltawire.session.history import History, Metrics
 from deltawire.session.leaving import (
     ClosesAtEnd,
+    Terminated,
     exception_under_way,
+    exit_at_sigterm,
     forget,
     gave_up,
     leave_at_exit,
@@ -152,6 +154,7 @@ class Session(ClosesAtEnd, BaseSession):
         self._end = weakref.finalize(self, core.close)
         self._end.atexit = False  # `leave` is called then
         leave_at_exit(self)
+        exit_at_sigterm()
 
     def all_reduce(
         self,
@@ -350,10 +353,10 @@ class Session(ClosesAtEnd, BaseSession):
 
     def _leave(self, cause: BaseException | None) -> None:
         if cause is not None and not self.closed:
-            if self._elastic is not None:
-                self._elastic.abort(problem_of(cause))
-            else:
+            if self._elastic is None:
                 self._session.abort(gave_up(self.rank, cause))
+            elif not isinstance(cause, Terminated):  # a member that leaves has not failed
+                self._elastic.abort(problem_of(cause))
         forget(self)
         self._end()
 

@@ -49,28 +49,14 @@ def sample_places(elements: int, most: int = MOST_VALUES) -> list[tuple[int, int
     return parts[::stride]
 
 
-def measure(
-    specs: list[str], parts: dict[str, torch.Tensor], min_elements: int
-) -> tuple[list[dict], list[str]]:
-    """Measures each codec. Returns figures as `CodecFigures` takes them, and a line about each
-    codec that could not be measured.
+class Trials:
+    """Measures codecs, in rounds of some milliseconds each.
 
     Args:
         specs: codecs, or patterns with codecs.
-        parts: flat, on the CPU, of the gradients' dtypes, as an exchange cuts them.
+        parts: flat, on the CPU, of the gradients' dtypes, as an exchange cuts them; without any
+            rounds do nothing.
         min_elements: as for `register`.
-    """
-    trials = Trials(specs, parts, min_elements)
-    for _ in range(trials.rounds):
-        trials.advance()
-    return trials.results()
-
-
-class Trials:
-    """Does the work of `measure` in rounds of some milliseconds each.
-
-    Args:
-        specs, parts, min_elements: as for `measure`; without parts rounds do nothing.
 
     Attributes:
         rounds: their number, which does not depend on the parts.
@@ -94,7 +80,7 @@ class Trials:
             trial.advance()
 
     def results(self) -> tuple[list[dict], list[str]]:
-        """What `measure` returns; call it after all rounds."""
+        """After all rounds: figures as `CodecFigures` takes them; a line on each that has none."""
         if not self._parts:
             return [], []
         refused = [each.refused for each in self._trials if each.refused is not None]

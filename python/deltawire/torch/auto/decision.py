@@ -4,7 +4,7 @@ rank 0 calls them and tells the others the result.
 A rank's measurement is a dict that JSON can carry: `ready` (for each step the seconds at which each
 bucket was ready), `ends` (for each step), and for a plan `buckets` ([[(name, elements)]]),
 `value_bytes` (for each bucket, bytes a value in the native all-reduce), `figures` (see
-`codec_figures.measure`), `uncoded` (the same for fp32, or None), `refused`, `link` ((bytes a
+`codec_figures.Trials`), `uncoded` (the same for fp32, or None), `refused`, `link` ((bytes a
 second, latency)), `copies` (seconds a byte from the model's device to the CPU, and back; zeros on
 the CPU), `host`, `processors` and `threads`.
 """

@@ -42,7 +42,7 @@ def choose(
         site: workload, ranks, link and machine of the plan.
         buckets: for each bucket, [(name, elements)].
         figures: those of the codecs that all ranks can use.
-        uncoded: figures of "fp32" from `codec_figures.measure`; it may be mixed with any codec.
+        uncoded: figures of "fp32" from `codec_figures.Trials`; it may be mixed with any codec.
         tier: what codecs may lose.
     """
     workload, ranks, link, machine = site
@@ -74,7 +74,7 @@ def rules(
     tensors = Counter()
     for bucket, codec in zip(buckets, of_bucket, strict=True):
         tensors[codec] += len(bucket)
-    rest = max(tensors, key=tensors.__getitem__)
+    [(rest, _)] = tensors.most_common(1)
     named = [
         (name, codec)
         for bucket, codec in zip(buckets, of_bucket, strict=True)
@@ -97,10 +97,9 @@ def label(pattern: str, of_bucket: Sequence[str]) -> str:
     places: dict[str, list[list[int]]] = {}
     for index, codec in enumerate(of_bucket):
         runs = places.setdefault(codec, [])
-        if runs and runs[-1][1] == index - 1:
-            runs[-1][1] = index
-        else:
+        if not runs or runs[-1][1] < index - 1:
             runs.append([index, index])
+        runs[-1][1] = index
     texts = (
         f"{codec} in " + ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in runs)
         for codec, runs in places.items()

@@ -1,9 +1,9 @@
 # The libraries that users link: a static and a shared one, both from the layers' objects, which are compiled once, and the
-# optional fabrics.
+# optional one over MPI.
 #
 #   deltawire::deltawire   the one that BUILD_SHARED_LIBS asks for
 #   deltawire::static, deltawire::shared
-#   deltawire::gloo, deltawire::mpi   to link in addition, if they are built
+#   deltawire::mpi         to link in addition, if it is built
 #
 # As a part of another project only the library that it asks for is built.
 if(PROJECT_IS_TOP_LEVEL)
@@ -84,10 +84,6 @@ endfunction()
 
 deltawire_library(deltawire LAYERS planner server elastic model c
                   FUNCTIONS deltawire::* C_FUNCTIONS deltawire_*)
-if(DELTAWIRE_HAS_GLOO)
-  deltawire_library(deltawire_gloo LAYERS transport_gloo BESIDE deltawire
-                    FUNCTIONS "deltawire::has_gloo*" "deltawire::connect_gloo*")
-endif()
 if(DELTAWIRE_HAS_MPI)
   deltawire_library(deltawire_mpi LAYERS transport_mpi BESIDE deltawire
                     FUNCTIONS "deltawire::has_mpi*" "deltawire::connect_mpi*")

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 146_791,
-    "library (src, include, python), lines": 113_460,
-    "library, files": 782,
+    "product code, lines": 145_530,
+    "library (src, include, python), lines": 112_240,
+    "library, files": 774,
     "of it python, lines": 32_227,
     "lab, lines": 11_103,
-    "tests without golden files and traces, lines": 105_565,
-    "files tracked": 3_385,
+    "tests without golden files and traces, lines": 104_920,
+    "files tracked": 3_370,
 }
 
 

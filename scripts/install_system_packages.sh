@@ -48,7 +48,6 @@ base_group() {
   want nlohmann-json3-dev 'headers of safetensors files, and --json of deltawire'
   want libgtest-dev 'unit tests'
   want librapidcheck-dev 'property tests'
-  want libgloo-dev 'the optional transport over Gloo'
   want libopenmpi-dev 'the optional transport over Open MPI'
   want openmpi-bin 'mpirun: runs the tests of that transport'
   want dataset-fashion-mnist 'the images that demo and tests train on (30 MB)'

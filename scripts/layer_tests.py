@@ -38,7 +38,7 @@ NOT_JUDGED = re.compile(
 )
 SUITE = re.compile(r"^\s*(?:\w*TEST(?:_F|_P)?|RC_GTEST\w*_PROP)\(\s*(\w+)", re.MULTILINE)
 FLAGS = "-O1 -Werror=return-type -D_GLIBCXX_ASSERTIONS"
-WITHOUT = "-DDELTAWIRE_GLOO=OFF -DDELTAWIRE_MPI=OFF"
+WITHOUT = "-DDELTAWIRE_MPI=OFF"
 CMAKE = f"cmake -S . -B {{build}} -G Ninja -DCMAKE_BUILD_TYPE=None {WITHOUT}"
 MEMORY_KB = 12_000_000  # the limit for a program that a fault makes grow
 PYTEST = ".venv/bin/python -m pytest -q -x -p no:cacheprovider"

@@ -1,4 +1,4 @@
-// A transport over MPI, for programs that mpirun starts. Optional: in a build without MPI the function
+// Ranks that mpirun starts, and whose messages MPI moves. Optional: in a build without MPI the function
 // exists, and returns an error.
 #pragma once
 
@@ -26,32 +26,31 @@ struct MpiOptions {
 DELTAWIRE_API bool has_mpi() noexcept;
 
 // Connects the ranks of a communicator; all of them call it, in the same order as their other collective
-// calls. It uses the engine of connect_tcp, over packets of at most 128 KiB that MPI carries: tags and their
-// order, unexpected messages, kLimit for a message longer than its buffer, deadlines, the chain of waits and
-// aborts are as Transport says, with these exceptions:
+// calls. MPI tells all where rank 0 listens, and a token that rank 0 draws; then they connect as by
+// connect_tcp, and a Carrier hands the bytes of their messages to MPI. Votes, deadlines and the names of lost
+// ranks stay on TCP, so all that Transport says holds, with these exceptions:
 //
-// - A killed rank is not an error on the others: mpirun kills them too. If it is configured not to, MPI
-//   reports nothing, and the deadline names the rank as silent (kTimeout, not kPeerLost).
+// - mpirun kills all ranks when one has been killed. If it is configured not to, the others get kPeerLost.
 // - After a failure MPI itself may be unusable. A program should then exit without MPI_Finalize, which would
 //   wait for the lost rank forever; mpirun ends the others.
 // - connect_timeout begins once MPI is initialized: MPI_Init itself waits for all ranks without limit.
-// - MPI trusts its network: no token, no protection against strangers.
-// - Transport::traffic() doesn't count the packets' headers (24 bytes each) nor MPI's own messages.
-// - When a transport ends, it waits up to 2 s for the other ranks' transports to end (otherwise its messages
-//   could be mistaken for a later mesh's); if they don't, a communicator leaks until the process ends.
-// - A transport can't be used or ended in a forked child.
+// - MPI trusts its network: it moves the bytes in the clear, and shows the token to who reads along.
+// - A call of MPI that doesn't end is left behind with its thread and memory, two seconds after the mesh.
+// - The communicator's duplicate lasts as long as the process.
 //
-// Initialization: a program that initializes MPI itself must ask for MPI_THREAD_MULTIPLE (the transport calls
-// MPI from a thread of its own), and must finalize MPI after the transport's end. Otherwise deltawire
-// initializes MPI, and finalizes it when the process exits, unless a transport has failed; as in every MPI
-// program, this waits for the other ranks to exit.
+// Where ranks listen: on what DELTAWIRE_INTERFACE names, otherwise on the address towards rank 0's machine,
+// and rank 0 on that towards the first other machine.
 //
-// Cost: one thread that polls MPI: 20,000 times a second while packets come and go, and after 2 ms of silence
-// less and less often, down to 1,000 times. So a message to an idle rank takes up to 1 ms longer, and an idle
-// rank uses about 1 % of a core. Up to about 4 MiB of memory for each peer; two copies of each byte.
+// Initialization: a program that initializes MPI itself must ask for MPI_THREAD_MULTIPLE (threads for each
+// peer call MPI), and must finalize MPI after the transport's end. Otherwise deltawire initializes MPI, and
+// finalizes it when the process exits, unless a transport has failed; as in every MPI program, this waits for
+// the other ranks to exit.
+//
+// Cost: two threads for each peer, which look for MPI's progress while bytes are on their way, and use no
+// processor otherwise. 2 MiB of memory for each peer; two copies of each byte.
 //
 // Errors: kInvalidArgument (also: built without MPI), kState (MPI finalized already, or initialized without
-// MPI_THREAD_MULTIPLE), kTimeout, kMismatch, kSystem.
+// MPI_THREAD_MULTIPLE), kTimeout, and those of connect_tcp.
 DELTAWIRE_API Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options = {});
 
 }  // namespace deltawire

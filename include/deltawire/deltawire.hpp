@@ -1,6 +1,5 @@
 // All of deltawire for C++: what deltawire::deltawire links. Programs that want to compile faster include
-// only the headers that they use. The optional components for Gloo and MPI have connect_gloo.h and
-// connect_mpi.h.
+// only the headers that they use. The optional component for MPI has connect_mpi.h.
 //
 // deltawire/deltawire.h is the interface for C.
 #pragma once

@@ -1,6 +1,4 @@
-// Arithmetic on untrusted numbers: overflow gives a distinct result, never a wrapped, smaller number. Gloo's
-// receive check `offset + length <= size` could wrap, which let any peer write anywhere; so every bound here
-// is written as `length <= size - offset`.
+// Arithmetic on untrusted numbers: overflow gives a distinct result, never a wrapped, smaller number.
 #pragma once
 
 #include <cstdint>

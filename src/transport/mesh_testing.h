@@ -22,7 +22,7 @@ using Ranks = std::vector<std::unique_ptr<Transport>>;
 using namespace std::chrono_literals;
 
 // kCarried: a carrier moves messages, and connections are encrypted.
-enum class MeshKind { kInproc, kTcp, kTls, kStriped, kPackets, kGloo, kCarried };
+enum class MeshKind { kInproc, kTcp, kTls, kStriped, kCarried };
 
 inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info) {
   switch (info.param) {
@@ -30,15 +30,12 @@ inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info
     case MeshKind::kTcp: return "Tcp";
     case MeshKind::kTls: return "Tls";
     case MeshKind::kStriped: return "Striped";
-    case MeshKind::kPackets: return "Packets";
-    case MeshKind::kGloo: return "Gloo";
     case MeshKind::kCarried: return "Carried";
   }
   return "";
 }
 
-// Each test program defines these two for the transports that it tests. Links of packets and of Gloo have no
-// shapes and faults: for them `links` is ignored.
+// Each test program defines these two for the transports that it tests.
 std::vector<MeshKind> tested_meshes();
 Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links = {});
 

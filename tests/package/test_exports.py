@@ -47,7 +47,7 @@ def test_the_shared_library_shows_the_api_alone():
 def test_every_function_that_is_marked_is_in_the_library():
     there = {
         re.sub(r"\[.*|\(.*", "", name).removeprefix("deltawire::")
-        for library in ("deltawire", "deltawire_gloo", "deltawire_mpi")
+        for library in ("deltawire", "deltawire_mpi")
         for name in exported(build.BUILD / "lib" / f"lib{library}.so")
     }
     assert marked_functions() - there == set()
@@ -68,14 +68,10 @@ def test_every_declaration_is_marked():
             assert not own or "DELTAWIRE_API" in head, f"{name}: {head}has {own[0].strip()}"
 
 
-def test_fabrics_show_their_own_functions_alone():
-    for fabric in ("gloo", "mpi"):
-        symbols = exported(build.BUILD / "lib" / f"libdeltawire_{fabric}.so")
-        names = {symbol for symbol in symbols if " for " not in symbol}
-        assert {re.sub(r"\(.*", "", name) for name in names} == {
-            f"deltawire::has_{fabric}",
-            f"deltawire::connect_{fabric}",
-        }
+def test_the_library_for_mpi_shows_its_own_functions_alone():
+    symbols = exported(build.BUILD / "lib" / "libdeltawire_mpi.so")
+    names = {re.sub(r"\(.*", "", symbol) for symbol in symbols if " for " not in symbol}
+    assert names == {"deltawire::has_mpi", "deltawire::connect_mpi"}
 
 
 def test_the_python_extension_shows_nothing_of_the_library():

@@ -21,7 +21,7 @@ def test_find_package_static_and_shared(prefix, tmp_path):
     build.run(
         *("cmake", "-S", build.ROOT / "tests" / "package" / "found", "-B", tmp_path, "-GNinja"),
         *(f"-DCMAKE_PREFIX_PATH={prefix}", f"-DEXAMPLE={build.EXAMPLE}"),
-        f"-DHAS_GLOO={(prefix / 'lib' / 'libdeltawire_gloo.a').is_file()}",
+        f"-DHAS_MPI={(prefix / 'lib' / 'libdeltawire_mpi.a').is_file()}",
     )
     build.run("cmake", "--build", tmp_path, "-j2")
     linked = build.run("ldd", tmp_path / "train_shared")
@@ -29,9 +29,9 @@ def test_find_package_static_and_shared(prefix, tmp_path):
     assert "libdeltawire" not in build.run("ldd", tmp_path / "train_static")
     for kind in ("static", "shared"):
         build.train_two_ranks(tmp_path / f"train_{kind}")
-        fabrics = tmp_path / f"fabrics_{kind}"
-        if fabrics.exists():  # else CMake's output says which fabric this build lacks
-            check_dispatch(fabrics)
+        with_mpi = tmp_path / f"mpi_{kind}"
+        if with_mpi.exists():  # else CMake's output says that this build lacks MPI
+            check_dispatch(with_mpi)
 
 
 def check_dispatch(program: Path) -> None:

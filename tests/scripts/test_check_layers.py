@@ -248,7 +248,7 @@ def test_an_include_against_the_arrows(house: Path, file: str, included: str) ->
         ("apps/linear/commands/a.cc", "cli/outcome.h"),
         ("apps/main.cc", "linear/commands/commands.h"),
         ("tests/fuzz/a.cc", "base/bits.h"),
-        ("tests/fabrics/a.cc", "transport/message_testing.h"),
+        ("tests/mpi/a.cc", "transport/message_testing.h"),
         ("bench/a.cc", "deltawire/reducer.h"),
     ],
 )

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/checked.h"
+
 namespace deltawire {
 namespace {
 
@@ -71,7 +73,7 @@ PeerArea PeerArea::take(GuardedFd file) noexcept {
 
 Bytes PeerArea::at(std::uint64_t place, std::uint64_t bytes) const noexcept {
   const std::size_t all = file_.bytes().size();
-  if (place > all || bytes > all - place) return {};
+  if (!range_fits(place, bytes, all)) return {};
   return Bytes(file_.bytes()).subspan(static_cast<std::size_t>(place), static_cast<std::size_t>(bytes));
 }
 

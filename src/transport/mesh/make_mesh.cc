@@ -10,7 +10,7 @@
 
 #include "base/os_error.h"
 #include "deltawire/connect.h"
-#include "transport/fabric/carried_lines.h"
+#include "transport/links/carried_lines.h"
 #include "transport/links/impaired_link.h"
 #include "transport/links/striped_link.h"
 #include "transport/mesh/engine.h"

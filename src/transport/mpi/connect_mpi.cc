@@ -3,253 +3,100 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
-#include <condition_variable>
 #include <cstdlib>
-#include <deque>
+#include <cstring>
+#include <limits>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <mpi.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
-#include "base/mutex.h"
-#include "transport/fabric/fabric.h"
-#include "transport/fabric/packet_peer.h"
-#include "transport/fabric/packet_port.h"
+#include "deltawire/connect.h"
 #include "transport/mesh/settings.h"
-#include "transport/process/signals.h"
+#include "transport/tcp/proof.h"
 
 namespace deltawire {
-
-// Packets over MPI: non-blocking sends, matched probes, and one thread that polls. Several threads call MPI
-// at once: it must have been initialized with MPI_THREAD_MULTIPLE.
-class MpiFabric final : public Fabric {
- public:
-  // Takes over `communicator`, a duplicate whose errors are returned.
-  explicit MpiFabric(MPI_Comm communicator);
-  ~MpiFabric() override;
-  MpiFabric(const MpiFabric&) = delete;
-  MpiFabric& operator=(const MpiFabric&) = delete;
-
-  void start(PacketPort& port) override;
-  bool start_send(int peer, std::size_t slot, Bytes packet) noexcept override;
-  bool finish_send(int peer, std::size_t slot) noexcept override;
-  bool stop(Deadline deadline, bool drained) noexcept override;
-  // A communicator must not be freed with a message in it: Open MPI reuses its number, and takes the message
-  // for one of the new communicator.
-  bool ends_drained() const noexcept override { return true; }
-
-  // Whether a fabric of this process has ended while a rank was silent: MPI_Finalize would wait for that
-  // rank, perhaps forever.
-  static std::atomic<bool>& ranks_left_behind() noexcept;
-
- private:
-  // A packet that has been matched and is coming in.
-  struct Incoming {
-    PacketPort::Room room;
-    MPI_Request request = MPI_REQUEST_NULL;
-    int bytes = 0;
-    bool complete = false;
-  };
-  struct Peer {
-    std::array<MPI_Request, kSlots> sends;  // null: none
-    std::deque<Incoming> incoming;          // in the order of matching
-  };
-
-  void run(PacketPort& port) noexcept;
-  bool look(PacketPort& port);
-  bool match_one(PacketPort& port);
-  bool deliver_from(PacketPort& port, int peer);
-  bool sends_complete() noexcept;
-  Peer& at(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
-
-  MPI_Comm communicator_;
-  std::vector<Peer> peers_;
-
-  Mutex mutex_;
-  std::condition_variable changed_;
-  bool busy_ DELTAWIRE_GUARDED_BY(mutex_) = false;  // a send was started since the thread last looked
-  std::atomic<bool> stopping_{false};
-  bool clean_ = true;     // MPI has released all memory
-  bool drained_ = false;  // the communicator is empty, too
-  std::thread looker_;    // last: it uses all the above
-};
-
 namespace {
 
-constexpr int kTag = 0;
-
-// MPI has no descriptor to sleep on, so a thread polls. How often is a trade-off between a rank's processor
-// time and its latency: often while packets come and go, rarely in silence.
+// MPI has no descriptor to sleep on, so calls look: often at first, rarely in silence.
+constexpr std::chrono::microseconds kYieldTime{20};
 constexpr std::chrono::microseconds kShortPause{50};
 constexpr std::chrono::microseconds kLongPause{1000};
 constexpr std::chrono::milliseconds kSilence{2};
 // The kernel lengthens pauses by up to this much; its default is 50 us.
 constexpr unsigned long kTimerSlackNanoseconds = 1000;
-// Packets matched before the first of them is delivered.
-constexpr int kMatchedAtOnce = 16;
 
-}  // namespace
+// All that MPI promises: a mesh that failed so many meshes ago has left nothing.
+constexpr int kTags = 32768;
 
-MpiFabric::MpiFabric(MPI_Comm communicator) : communicator_(communicator) {
-  int world_size = 0;
-  MPI_Comm_size(communicator_, &world_size);
-  peers_.resize(static_cast<std::size_t>(world_size));
-  for (Peer& peer : peers_) peer.sends.fill(MPI_REQUEST_NULL);
-}
+// Calls that have not ended. MPI_Finalize would wait for their other ends, perhaps forever.
+std::atomic<int> calls_under_way = 0;
+std::atomic<bool> ranks_left_behind = false;
 
-void MpiFabric::start(PacketPort& port) {
-  const SignalsHeldBack no_signals;
-  looker_ = std::thread([this, &port] { run(port); });
-}
-
-void MpiFabric::run(PacketPort& port) noexcept {
-  (void)::prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds, 0, 0, 0);
-  Deadline last_news = Clock::now();
+bool complete(MPI_Request& request, Deadline deadline) {
+  const Deadline begin = Clock::now();
   auto pause = kShortPause;
-  while (!stopping_) {
-    const bool news = look(port);
-    MutexLock lock(mutex_);
+  int flag = 0;
+  while (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+    if (flag != 0) return true;
     const Deadline now = Clock::now();
-    if (news || busy_) {
-      busy_ = false;
-      last_news = now;
-      pause = kShortPause;
-    } else if (now - last_news > kSilence) {
-      pause = std::min(2 * pause, kLongPause);
+    if (now >= deadline) return false;
+    if (now - begin < kYieldTime) {
+      std::this_thread::yield();
+      continue;
     }
-    // A new send ends a long pause: for large packets this thread must continue the rendezvous protocol.
-    if (!news)
-      changed_.wait_for(lock.standard(), pause,
-                        [this, pause]() DELTAWIRE_REQUIRES(mutex_) { return pause > kShortPause && busy_; });
+    std::this_thread::sleep_for(pause);
+    if (now - begin > kSilence) pause = std::min(2 * pause, kLongPause);
   }
+  return false;
 }
 
-bool MpiFabric::look(PacketPort& port) {
-  bool news = false;
-  for (int i = 0; i < kMatchedAtOnce && match_one(port); ++i) news = true;
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    if (!at(rank).incoming.empty()) news = deliver_from(port, rank) || news;
+// Moves a mesh's bytes under a tag of its own, so that what a mesh that failed has left is nobody's.
+class MpiCarrier final : public Carrier {
+ public:
+  MpiCarrier(MPI_Comm communicator, int tag) : communicator_(communicator), tag_(tag) {}
+
+  bool send(int peer, Bytes bytes) noexcept override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    return ends(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag_, communicator_,
+                          &request),
+                request);
   }
-  return news;
-}
-
-// Matches the next message from any rank, and starts to receive it.
-bool MpiFabric::match_one(PacketPort& port) {
-  int found = 0;
-  MPI_Message message = MPI_MESSAGE_NULL;
-  MPI_Status status;
-  const int result = MPI_Improbe(MPI_ANY_SOURCE, kTag, communicator_, &found, &message, &status);
-  if (result != MPI_SUCCESS || found == 0) return false;
-  const int rank = status.MPI_SOURCE;
-  Incoming incoming;
-  MPI_Get_count(&status, MPI_BYTE, &incoming.bytes);
-  incoming.room = port.take_room(rank);
-  if (incoming.room.bytes.size() < static_cast<std::size_t>(incoming.bytes)) {
-    // This violates the protocol: accept nothing more from that rank.
-    clean_ = false;
-    port.lost(rank, EBADMSG);
-    return true;
+  bool receive(int peer, MutBytes into) noexcept override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    return ends(
+        MPI_Irecv(into.data(), static_cast<int>(into.size()), MPI_BYTE, peer, tag_, communicator_, &request),
+        request);
   }
-  if (MPI_Imrecv(incoming.room.bytes.data(), incoming.bytes, MPI_BYTE, &message, &incoming.request) !=
-      MPI_SUCCESS) {
-    port.lost(rank, 0);
-  } else {
-    at(rank).incoming.push_back(incoming);
+
+ private:
+  static bool ends(int begun, MPI_Request& request) noexcept {
+    thread_local const int slack = ::prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds, 0, 0, 0);
+    (void)slack;
+    ++calls_under_way;
+    const bool done = begun == MPI_SUCCESS && complete(request, Deadline::max());
+    --calls_under_way;
+    if (!done) ranks_left_behind = true;
+    return done;
   }
-  return true;
-}
 
-// A small packet can be complete before a large one that was sent earlier: it waits.
-bool MpiFabric::deliver_from(PacketPort& port, int rank) {
-  std::deque<Incoming>& queue = at(rank).incoming;
-  bool news = false;
-  while (!queue.empty()) {
-    int complete = 0;
-    const int result = MPI_Test(&queue.front().request, &complete, MPI_STATUS_IGNORE);
-    if (result == MPI_SUCCESS && complete == 0) break;
-    const Incoming front = queue.front();
-    queue.pop_front();
-    news = true;
-    if (result == MPI_SUCCESS) {
-      port.arrived(rank, front.room, static_cast<std::size_t>(front.bytes));
-    } else {
-      clean_ = false;
-      port.lost(rank, 0);
-    }
-  }
-  return news;
-}
-
-bool MpiFabric::start_send(int rank, std::size_t slot, Bytes packet) noexcept {
-  if (MPI_Isend(packet.data(), static_cast<int>(packet.size()), MPI_BYTE, rank, kTag, communicator_,
-                &at(rank).sends[slot]) != MPI_SUCCESS) {
-    return false;
-  }
-  const MutexLock lock(mutex_);
-  busy_ = true;
-  changed_.notify_one();
-  return true;
-}
-
-bool MpiFabric::finish_send(int rank, std::size_t slot) noexcept {
-  return MPI_Wait(&at(rank).sends[slot], MPI_STATUS_IGNORE) == MPI_SUCCESS;
-}
-
-bool MpiFabric::sends_complete() noexcept {
-  for (Peer& peer : peers_) {
-    int complete = 0;
-    if (MPI_Testall(static_cast<int>(kSlots), peer.sends.data(), &complete, MPI_STATUSES_IGNORE) !=
-            MPI_SUCCESS ||
-        complete == 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool MpiFabric::stop(Deadline deadline, bool drained) noexcept {
-  if (!looker_.joinable()) return clean_;
-  stopping_ = true;
-  looker_.join();
-  bool complete = sends_complete();
-  while (!complete && Clock::now() < deadline) {
-    std::this_thread::sleep_for(kShortPause);
-    complete = sends_complete();
-  }
-  clean_ = clean_ && complete &&
-           std::ranges::all_of(peers_, [](const Peer& peer) { return peer.incoming.empty(); });
-  drained_ = clean_ && drained;
-  if (!drained_) ranks_left_behind() = true;
-  return clean_;
-}
-
-MpiFabric::~MpiFabric() {
-  (void)stop(Clock::now(), false);
-  if (drained_) MPI_Comm_free(&communicator_);
-}
-
-std::atomic<bool>& MpiFabric::ranks_left_behind() noexcept {
-  static std::atomic<bool> left_behind{false};
-  return left_behind;
-}
-
-namespace {
-
-constexpr std::chrono::milliseconds kLook{1};
+  MPI_Comm communicator_;
+  int tag_;
+};
 
 // Finalizes MPI with the process, not with the transport, because it can't be initialized a second time.
 void finalize_at_exit() {
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (finalized == 0 && !MpiFabric::ranks_left_behind()) MPI_Finalize();
+  if (finalized == 0 && !ranks_left_behind && calls_under_way == 0) MPI_Finalize();
 }
 
 Status initialize() {
-  static std::mutex mutex;
-  const std::scoped_lock lock(mutex);
   int flag = 0;
   MPI_Finalized(&flag);
   if (flag != 0) return fail(ErrorCode::kState, "connect_mpi: MPI has been finalized already");
@@ -270,19 +117,111 @@ Status initialize() {
               "connect_mpi: this MPI library doesn't offer MPI_THREAD_MULTIPLE; install one that does");
 }
 
-// Waits for a collective operation of all ranks, with a deadline, which MPI itself lacks.
-bool complete(MPI_Request& request, Deadline deadline) {
+// The communicator of the meshes of another, which has it as an attribute.
+struct Duplicate {
+  MPI_Comm communicator = MPI_COMM_NULL;
+  int meshes = 0;
+};
+
+extern "C" int forget_duplicate(MPI_Comm, int, void* duplicate, void*) {
+  delete static_cast<Duplicate*>(duplicate);
+  return MPI_SUCCESS;
+}
+
+// Null: the others have not come by the deadline.
+Duplicate* duplicate_of(MPI_Comm parent, Deadline deadline) {
+  static const int key = [] {
+    int made = MPI_KEYVAL_INVALID;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_duplicate, &made, nullptr);
+    return made;
+  }();
+  void* known = nullptr;
   int flag = 0;
-  while (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS) {
-    if (flag != 0) return true;
-    if (Clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(kLook);
+  MPI_Comm_get_attr(parent, key, &known, &flag);
+  if (flag != 0) return static_cast<Duplicate*>(known);
+  auto* const made = new Duplicate;  // MPI writes into it, also after the deadline
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Comm_idup(parent, &made->communicator, &request) != MPI_SUCCESS || !complete(request, deadline)) {
+    return nullptr;
   }
-  return false;
+  MPI_Comm_set_errhandler(made->communicator, MPI_ERRORS_RETURN);
+  MPI_Comm_set_attr(parent, key, made);
+  return made;
+}
+
+// What ranks tell each other before they can connect.
+struct Meeting {
+  using Host = std::array<char, 256>;  // of a rank's machine
+  explicit Meeting(int world_size) : hosts(static_cast<std::size_t>(world_size)) {}
+
+  Host own{};
+  std::vector<Host> hosts;
+  struct {
+    Token token{};
+    std::array<char, 512> address{};  // of rank 0, or empty
+    std::array<char, 512> problem{};  // why there is none
+  } first;
+};
+
+template <std::size_t kSize>
+void put(std::array<char, kSize>& to, const std::string& text) {
+  text.copy(to.data(), kSize - 1);
+}
+
+// Rank 0's listener: on the address towards another machine, if there is one.
+Result<std::unique_ptr<Listener>> listen_for_all(const Meeting& meeting) {
+  const auto far = std::ranges::find_if(meeting.hosts, [&](const auto& host) { return host != meeting.own; });
+  const Result<std::string> own =
+      local_address_towards(far == meeting.hosts.end() ? "127.0.0.1" : std::string(far->data()));
+  if (!own) return forward_error(own);
+  return listen_tcp(*own);
+}
+
+// Fills mesh.rendezvous and mesh.token. Empty, without an error: the others have not come by the deadline.
+Result<std::unique_ptr<Listener>> meet(MPI_Comm communicator, MeshOptions& mesh, Deadline deadline) {
+  auto meeting = std::make_unique<Meeting>(mesh.world_size);
+  (void)::gethostname(meeting->own.data(), meeting->own.size() - 1);
+  constexpr int kHostBytes = sizeof(Meeting::Host);
+  MPI_Request request = MPI_REQUEST_NULL;
+  std::unique_ptr<Listener> listener;
+  bool met = MPI_Iallgather(meeting->own.data(), kHostBytes, MPI_CHAR, meeting->hosts.data(), kHostBytes,
+                            MPI_CHAR, communicator, &request) == MPI_SUCCESS &&
+             complete(request, deadline);
+  if (met && mesh.rank == 0) {
+    auto made = listen_for_all(*meeting);
+    const std::optional<Nonce> token = random_nonce();
+    if (made && token) {
+      listener = std::move(*made);
+      meeting->first.token = *token;
+      put(meeting->first.address, to_string(listener->endpoint()));
+    } else {
+      put(meeting->first.problem, made ? "the system gives no random bytes" : made.error().message);
+    }
+  }
+  met = met &&
+        MPI_Ibcast(&meeting->first, sizeof meeting->first, MPI_BYTE, 0, communicator, &request) ==
+            MPI_SUCCESS &&
+        complete(request, deadline);
+  if (!met) {
+    [[maybe_unused]] const Meeting* still_written = meeting.release();
+    return std::unique_ptr<Listener>();
+  }
+  const Result<Endpoint> address = parse_endpoint(meeting->first.address.data());
+  if (!address) {
+    return fail(
+        ErrorCode::kSystem,
+        "connect_mpi: rank 0 can't listen for the others: " + std::string(meeting->first.problem.data()) +
+            "; DELTAWIRE_INTERFACE names the network interface or address to listen on",
+        0);
+  }
+  mesh.rendezvous = *address;
+  mesh.token = meeting->first.token;
+  if (listener) return listener;
+  return listen_for(*address, mesh.rank);
 }
 
 tl::unexpected<Error> not_all_there(const MpiOptions& options) {
-  MpiFabric::ranks_left_behind() = true;
+  ranks_left_behind = true;
   return fail(ErrorCode::kTimeout, "connect_mpi: not all ranks of the communicator called it within " +
                                        std::to_string(options.connect_timeout.count()) + " ms");
 }
@@ -294,6 +233,8 @@ bool has_mpi() noexcept {
 }
 
 Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
+  static std::mutex one_at_a_time;
+  const std::scoped_lock lock(one_at_a_time);
   if (Status status = check_settings("connect_mpi", options.settings); !status) return forward_error(status);
   if (Status status = initialize(); !status) return forward_error(status);
   const Deadline deadline = Clock::now() + options.connect_timeout;
@@ -303,22 +244,20 @@ Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
     return fail(ErrorCode::kInvalidArgument,
                 "connect_mpi: fortran_communicator is MPI_COMM_NULL; give a communicator of this rank");
   }
-  auto communicator = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-  MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Comm_idup(parent, communicator.get(), &request) != MPI_SUCCESS) {
-    return fail(ErrorCode::kSystem, "connect_mpi: the communicator can't be duplicated");
-  }
-  if (!complete(request, deadline)) {
-    [[maybe_unused]] const MPI_Comm* still_written = communicator.release();
-    return not_all_there(options);
-  }
-  FabricMember self;
-  MPI_Comm_set_errhandler(*communicator, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(*communicator, &self.rank);
-  MPI_Comm_size(*communicator, &self.world_size);
-  self.settings = options.settings;
-  self.epoch = options.epoch;
-  return connect_fabric(self, std::make_unique<MpiFabric>(*communicator), deadline);
+  Duplicate* const duplicate = duplicate_of(parent, deadline);
+  if (duplicate == nullptr) return not_all_there(options);
+  MeshOptions mesh;
+  MPI_Comm_rank(duplicate->communicator, &mesh.rank);
+  MPI_Comm_size(duplicate->communicator, &mesh.world_size);
+  mesh.settings = options.settings;
+  mesh.epoch = options.epoch;
+  mesh.link.carrier = std::make_shared<MpiCarrier>(duplicate->communicator, duplicate->meshes++ % kTags);
+  auto listener = meet(duplicate->communicator, mesh, deadline);
+  if (!listener) return forward_error(listener);
+  if (*listener == nullptr) return not_all_there(options);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  mesh.connect_timeout = std::max(left, std::chrono::milliseconds(1));
+  return connect_tcp(*std::move(listener), mesh);
 }
 
 }  // namespace deltawire

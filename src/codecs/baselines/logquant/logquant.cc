@@ -289,7 +289,7 @@ Fault read_keyed(const std::byte* keys, const Head& head, const Values& values, 
 template <Sink kSink>
 Fault read_dense(const Head& head, const Values& values, Numbers& numbers, PairTarget& target) noexcept {
   if (head.first < target.least_key) return Fault::kKey;
-  if (head.elements > target.dimension || head.first > target.dimension - head.elements) return Fault::kKey;
+  if (!range_fits(head.first, head.elements, target.dimension)) return Fault::kKey;
   std::uint32_t pairs = 0;
   for (std::uint32_t i = 0; i < head.elements; ++i) {
     const std::uint32_t number = numbers.next();

@@ -1,4 +1,4 @@
-#include "transport/fabric/carried_lines.h"
+#include "transport/links/carried_lines.h"
 
 #include <array>
 #include <cerrno>
@@ -112,11 +112,14 @@ class CarriedLine {
   void receive_all() noexcept {
     Announcement head;
     bool works = true;
+    // What comes when the engine has gone is received, too: its sender waits for that.
+    bool is_wanted = true;
     while (works && read_whole(*connection_, head)) {
       const std::size_t bytes = load_le<std::uint32_t>(head.data());
       if (bytes == 0) break;
       const MutBytes packet(incoming_.get(), std::min(bytes, kCarriedBytes));
-      works = bytes <= kCarriedBytes && carrier_->receive(peer_, packet) && write_whole(*far_, packet);
+      works = bytes <= kCarriedBytes && carrier_->receive(peer_, packet);
+      is_wanted = works && is_wanted && write_whole(*far_, packet);
     }
     if (!works) give_up();
     ::shutdown(far_->fd(), SHUT_WR);

@@ -1,4 +1,4 @@
-// Reducers over Gloo and MPI: bit for bit what the same ranks get as threads in one process.
+// Reducers over MPI: bit for bit what the same ranks get as threads in one process.
 #include "deltawire/reducer.h"
 
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "deltawire/connect.h"
-#include "fabric_world.h"
+#include "mpi_world.h"
 #include "transport/message_testing.h"
 
 namespace deltawire::test {

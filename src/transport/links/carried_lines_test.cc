@@ -1,4 +1,4 @@
-#include "transport/fabric/carried_lines.h"
+#include "transport/links/carried_lines.h"
 
 #include <atomic>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/fabric/memory_carrier_testing.h"
+#include "transport/links/memory_carrier_testing.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test {

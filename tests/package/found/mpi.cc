@@ -1,15 +1,14 @@
-// Both fabrics are in, and a call comes back through one; then the instruction set that codecs run, and those
+// MPI is in, and a call comes back through its library; then the instruction set that codecs run, and those
 // that there are.
 #include <cstdio>
 #include <string>
 
 #include <deltawire/codec.h>
-#include <deltawire/connect_gloo.h>
 #include <deltawire/connect_mpi.h>
 
 int main() {
-  if (!deltawire::has_gloo() || !deltawire::has_mpi()) return 1;
-  const auto refused = deltawire::connect_gloo({.rank = 3, .world_size = 2});
+  if (!deltawire::has_mpi()) return 1;
+  const auto refused = deltawire::connect_mpi({.settings = std::string(2000, 'x')});
   if (refused || refused.error().code != deltawire::ErrorCode::kInvalidArgument) return 2;
   if (!deltawire::make_codec("3lc")) return 3;
   std::string line(*deltawire::kernel_target_in_use());

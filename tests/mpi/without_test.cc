@@ -1,8 +1,7 @@
-// What a build without a fabric says; run where one of them is missing.
+// What a build without MPI says.
 #include <cstdio>
 #include <string>
 
-#include "deltawire/connect_gloo.h"
 #include "deltawire/connect_mpi.h"
 
 namespace {
@@ -21,7 +20,6 @@ void expect_named(const deltawire::Error& error, const std::string& option) {
 }  // namespace
 
 int main() {
-  if (!deltawire::has_gloo()) expect_named(deltawire::connect_gloo({}).error(), "DELTAWIRE_GLOO");
   if (!deltawire::has_mpi()) expect_named(deltawire::connect_mpi().error(), "DELTAWIRE_MPI");
   return failures == 0 ? 0 : 1;
 }

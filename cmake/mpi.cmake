@@ -1,0 +1,25 @@
+# The optional transport over MPI: AUTO builds it where MPI is installed, ON requires that, OFF leaves it out. Sets
+# DELTAWIRE_HAS_MPI. As a part of another project the default is OFF.
+if(PROJECT_IS_TOP_LEVEL)
+  set(deltawire_mpi_default AUTO)
+else()
+  set(deltawire_mpi_default OFF)
+endif()
+set(DELTAWIRE_MPI ${deltawire_mpi_default} CACHE STRING "Transport over MPI: AUTO, ON or OFF")
+if(NOT DELTAWIRE_MPI MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "DELTAWIRE_MPI is '${DELTAWIRE_MPI}'; it can be AUTO, ON or OFF")
+endif()
+set(DELTAWIRE_HAS_MPI FALSE)
+if(NOT DELTAWIRE_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX ON)  # the old bindings for C++, which MPI 3 has removed
+  find_package(MPI COMPONENTS CXX QUIET GLOBAL)
+  set(DELTAWIRE_HAS_MPI ${MPI_FOUND})
+endif()
+if(DELTAWIRE_HAS_MPI)
+  message(STATUS "Transport over MPI: yes")
+elseif(DELTAWIRE_MPI STREQUAL "ON")
+  message(FATAL_ERROR "DELTAWIRE_MPI is ON, but MPI was not found; install it (Debian: libopenmpi-dev openmpi-bin) or set "
+                      "MPI_ROOT")
+else()
+  message(STATUS "Transport over MPI: no (libopenmpi-dev openmpi-bin not found, or switched off)")
+endif()

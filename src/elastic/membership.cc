@@ -358,18 +358,17 @@ Error Membership::given_up(const std::string& how) const {
 }
 
 void Membership::abort(std::string_view reason) {
-  gave_up_ = true;
+  gave_up_ = !record_.end();
   const Error error = given_up("gave up: " + std::string(reason));
-  const bool is_member = !record_.end();  // before the step that is under way ends the session
   if (const auto exchange = record_.exchange()) exchange->abort(error);
-  close(error.message, is_member);
+  close(error.message);
 }
 
-void Membership::close(std::string_view why, bool is_member) {
+void Membership::close(std::string_view why) {
   if (!context_.reception || context_.ending.is_set()) return;
   context_.ending.set();
   const auto exchange = record_.exchange();
-  if (exchange && is_member) {
+  if (exchange && (gave_up_ || !record_.end())) {  // an aborted step has ended it meanwhile
     const Ending never;
     const Caller caller({context_.options.token, context_.options.encryption}, never);
     const Leaves leaves{state_.job, state_.id, std::string(why)};

@@ -29,7 +29,7 @@ class Membership {
   Status open(std::unique_ptr<Listener> door);
   Result<Report> all_reduce(std::span<const ElasticBucket> buckets, const ElasticStep& step);
   void abort(std::string_view reason);
-  void close(std::string_view why) { close(why, !record_.end()); }
+  void close(std::string_view why);
 
   bool has_joiners() const { return context_.reception->has_joiners(); }
   bool closed() const noexcept { return context_.ending.is_set(); }
@@ -50,8 +50,6 @@ class Membership {
   }
 
  private:
-  // `is_member`: the others are told why it leaves.
-  void close(std::string_view why, bool is_member);
   // Of the reducer, by one thread at a time.
   class Using {
    public:

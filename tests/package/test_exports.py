@@ -80,3 +80,10 @@ def test_the_python_extension_shows_nothing_of_the_library():
     symbols = exported(extension)
     assert "PyInit__core" in symbols
     assert not [symbol for symbol in symbols if "deltawire" in symbol]
+
+
+def test_wheels_call_nothing_private_of_python():
+    """From Python 3.12 on they have the stable ABI alone, which this build has not."""
+    for source in (build.ROOT / "python" / "src").iterdir():
+        text = re.sub(r"#ifdef Py_LIMITED_API.*?#endif", "", source.read_text(), flags=re.S)
+        assert not re.findall(r"\b_Py[A-Z]\w+", text), source.name

@@ -33,4 +33,4 @@ read -ra tests <<<"${ARGS:-tests/torch}"
 cmake --preset release -B "$build" -DDELTAWIRE_TESTS=OFF -DPython_EXECUTABLE="$python" "${more[@]}"
 cmake --build "$build" -j "${JOBS:-$(nproc)}" --target deltawire_python
 echo "=== tests/torch with PyTorch $version"
-PYTHONPATH="$PWD/$build/python:$PWD" "$python" -m pytest -q -n "$(nproc)" --dist worksteal -p no:cacheprovider "${tests[@]}"
+PYTHONPATH="$PWD/$build/python:$PWD" "$python" -m pytest -q -n "$(nproc)" --dist loadfile --no-loadscope-reorder -p no:cacheprovider "${tests[@]}"

@@ -164,7 +164,9 @@ def run_python(tests: str, jobs: int, passed: Passed, again: bool) -> int:
     if not again and passed.has(tests, key):
         print("passed before with the same inputs (AGAIN=1 runs them all the same)")
         return 0
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs)]
+    # By files, in their order: what a module's fixture makes is made once.
+    command += ["--dist", "loadfile", "--no-loadscope-reorder"]
     command += ["--durations=25", "--durations-min=3"]
     command += ["-m", "thorough" if tests == "thorough" else "not thorough"]
     # The tests start hundreds of interpreters; without bytecode each would compile the package.

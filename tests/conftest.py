@@ -25,6 +25,7 @@ multiprocessing.set_forkserver_preload(
         "deltawire.torch",
         "torch._dynamo",
         "torch._functorch.aot_autograd",
+        "torch.distributed.checkpoint.state_dict",
         "torch.distributed.fsdp",
         "matplotlib.pyplot",
         "lab.demo.controller",

@@ -23,14 +23,18 @@ from test_dtypes import Mixed, bits
 from test_dtypes import train as train_of_any_dtype
 
 TIERS = ("lossless", "near-lossless", "lossy")
-TRIED = chooser.WARM_UP + 2 * chooser.MEASURED  # steps
+# On a slow link, whose figures are given, fewer steps are measured than in training, and fewer
+# rounds of each codec.
+FEW, ROUNDS = 4, 2
+TRIED = chooser.WARM_UP + 2 * FEW  # steps
 
 
-def measured(tier="near-lossless", dtype="float32"):
+def measured(tier="near-lossless", dtype="float32", is_slow=True):
     """Steps before the one that begins with a plan: each piece of what is measured takes one."""
     specs = ["fp32", *codec_figures.candidates(tier, {dtype})]
-    pieces = 1 + LinkProbe.PIECES + codec_figures.Trials(specs, {}, 0).rounds
-    return chooser.WARM_UP + chooser.MEASURED + pieces - 1
+    rounds = ROUNDS * len(specs) if is_slow else codec_figures.Trials(specs, {}, 0).rounds
+    steps = chooser.WARM_UP + (FEW if is_slow else chooser.MEASURED)
+    return steps + LinkProbe.PIECES + rounds
 
 
 MEASURE = measured("lossy")
@@ -53,14 +57,20 @@ class GivenTimes(StepClock):
         ]
 
 
-def slow_link(model, tier, watched=20, clock=GivenTimes, halves=False, **given):
-    """A registered hook on a link of a megabit, as it believes; it takes no halves in the native
-    all-reduce unless a test is about them."""
+def believe_in_a_slow_link(watched=20, clock=GivenTimes, halves=False):
+    """What is registered from now on has a link of a megabit, as it believes; it takes no halves in
+    the native all-reduce unless a test is about them."""
     if not halves:
         auto_decision._or_halved = lambda chosen, _: chosen
     LinkProbe.result = lambda self, machine: (1.25e5, 1e-3)
     chooser.StepClock = clock
-    chooser.WATCHED = watched
+    chooser.WATCHED, chooser.MEASURED = watched, FEW
+    codec_figures._ROUNDS = codec_figures._ALIKE = ROUNDS
+
+
+def slow_link(model, tier, watched=20, clock=GivenTimes, halves=False, **given):
+    """A hook on such a link."""
+    believe_in_a_slow_link(watched, clock, halves)
     return deltawire.torch.register(model, "auto", tier=tier, **given)
 
 
@@ -70,7 +80,7 @@ def on_loopback(rank, world_size, report):
     hook = deltawire.torch.register(model, "auto", tier="lossless")
     before = str(hook.explain()), hook.metrics()
     equal = True
-    for step in range(measured("lossless") + 3):
+    for step in range(measured("lossless", is_slow=False) + 3):
         train_step(model, rank, step)
         train_step(plain, rank, step)
         equal = equal and fingerprint(model) == fingerprint(plain)

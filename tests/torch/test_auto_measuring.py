@@ -22,7 +22,7 @@ def count_pieces(rank, world_size, report):
     Measuring.advance = counted
     hook = deltawire.torch.register(model := wrapped(Net()), "auto")
     plans = []
-    for step in range(measured() + 2):
+    for step in range(measured(is_slow=False) + 2):
         pieces.append(0)
         train_step(model, rank, step)
         plans.append(hook.metrics()["plans"])
@@ -33,7 +33,7 @@ def count_pieces(rank, world_size, report):
 def test_no_step_waits_for_more_than_a_piece():
     for pieces, plans in results(count_pieces, 2):
         assert max(pieces) == 1 and sum(pieces) > 20
-        assert plans[measured() - 1] == 0 and plans[measured()] == 1
+        assert plans[measured(is_slow=False) - 1] == 0 and plans[measured(is_slow=False)] == 1
 
 
 def figures_of(specs, drawn):
@@ -69,10 +69,10 @@ def fail_to_measure(rank, world_size, report, options):
 
         codec_figures.Trials.advance = broken
     hook = deltawire.torch.register(model := wrapped(Net(), **options), "auto")
-    for step in range(measured()):
+    for step in range(measured(is_slow=False)):
         train_step(model, rank, step)
     with pytest.raises(deltawire.DeltawireError) as caught:
-        train_step(model, rank, measured())
+        train_step(model, rank, measured(is_slow=False))
     with pytest.raises(deltawire.DeltawireError) as again:
         model(batch(rank, 0)[0])
     hook.close()

@@ -58,7 +58,7 @@ def timed(rank, world_size, report):
     model = wrapped(OnDevice())
     hook = deltawire.torch.register(model, "auto", tier="lossless")
     model.module.register_forward_pre_hook(work)
-    for step in range(measured("lossless") + 1):
+    for step in range(measured("lossless", is_slow=False) + 1):
         backward(model, rank, step)
     metrics = hook.metrics()
     hook.close()

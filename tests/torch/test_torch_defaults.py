@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 from deltawire import _core
-from deltawire.torch.auto import chooser
-from deltawire.torch.auto.measuring import LinkProbe
 from host_twin import LIBRARY, HostTwin
 from models import Net, wrapped
 from ports import kept_port
@@ -19,7 +17,7 @@ from ranks import results
 from served import staged
 from sharded import IS_SUPPORTED, Uneven, cut, mesh_of
 from sharded import fingerprint as fingerprint_of_rows
-from test_auto import GivenTimes, measured
+from test_auto import TRIED, believe_in_a_slow_link, measured
 
 TOKEN = "a secret of the tests, of no special length"
 DEFAULTS = [
@@ -69,9 +67,8 @@ def by_ddp(rank, within, spec, momentum=0.0, steps=STEPS, find_unused_parameters
 
 def by_auto(rank, within):
     """All phases until it compresses, on a link that is slow as it believes."""
-    LinkProbe.result = lambda self, machine: (1.25e5, 1e-3)
-    chooser.StepClock, chooser.WATCHED = GivenTimes, 5
-    return by_ddp(rank, within, "auto", steps=measured() + 30)
+    believe_in_a_slow_link(watched=5, halves=True)
+    return by_ddp(rank, within, "auto", steps=measured() + TRIED + 12)
 
 
 def by_rounds(rank, within, spec, **options):

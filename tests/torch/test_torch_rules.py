@@ -263,7 +263,7 @@ class Wide(torch.nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(3)
-        self.layers = torch.nn.Sequential(*(torch.nn.Linear(400, 400) for _ in range(5)))
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(400, 400) for _ in range(3)))
 
     def forward(self, x):
         return self.layers(x)

@@ -63,7 +63,7 @@ def compare_with_plain(rank, world_size, report):
     return bit_equal, worst, metrics
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_fp32_is_the_stated_sum_and_near_plain_ddp(world_size):
     elements = sum(p.numel() for p in Net().parameters())
     sent = 0
@@ -113,7 +113,7 @@ def test_replicas_stay_bit_equal_through_the_bucket_rebuild(world_size, mode):
     """Modes and numbers of ranks concern the hook: one of them sees every codec."""
     ddp_options, sometimes = MODES[mode]
     every = [info.name for info in deltawire.codecs()]
-    codecs = every if (world_size, mode) == (3, "default") else SOME
+    codecs = every if world_size == 2 else SOME
     ranks = results(train, world_size, codecs, ddp_options, sometimes)
     lossless = {info.name for info in deltawire.codecs() if info.lossless} & set(codecs)
     fingerprints = set()

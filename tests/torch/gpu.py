@@ -5,7 +5,6 @@ runs them on CPU tensors whose buckets are staged like a GPU's, but for those th
 """
 
 import copy
-import hashlib
 import importlib.util
 import os
 import signal
@@ -107,26 +106,10 @@ def backward(model, rank, step, dtype=torch.float32):
     (model(x) - y).square().mean().backward()
 
 
-def descend(model, rate=0.05):
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                parameter -= rate * parameter.grad
-
-
 def same_bits(ours, theirs):
     """Whether two dense tensors, on whatever devices, are equal bit for bit."""
     each = [t.detach().cpu().reshape(-1).view(torch.uint8) for t in (ours, theirs)]
     return torch.equal(*each)
-
-
-def fingerprint(model):
-    """Of every bit of every parameter."""
-    state = hashlib.sha256()
-    for parameter in model.parameters():
-        whole = parameter.detach().cpu().contiguous()
-        state.update(whole.view(torch.uint8).numpy().tobytes())
-    return state.hexdigest()
 
 
 class Twin:

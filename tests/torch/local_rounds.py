@@ -1,10 +1,13 @@
 """Rounds of local steps written out, without deltawire: what LocalSteps has to equal with fp32; and
 its states, taken apart."""
 
+import io
+
 import numpy as np
 import torch
 import torch.distributed as dist
 from deltawire.torch.local import state as local_state
+from models import backward, fingerprint
 
 
 class WrittenOut:
@@ -71,6 +74,72 @@ class WrittenOut:
                 parameter.copy_(weight + self.mixing * (parameter - weight))
 
 
+class Waiting:
+    """A rank's weights and the common ones, exchanged by all_gather: e = decay e + change; what is
+    sent leaves e; then the outer step, or common += mean of what was sent.
+
+    Args:
+        model: a twin of the trainer's.
+        sent_of: (e, the common weights) -> what is sent, as NumPy arrays of one shape.
+        outer: makes an optimizer of the common weights, or None.
+    """
+
+    def __init__(self, model, sent_of, decay=1.0, outer=None):
+        self.parameters, self.sent_of = list(model.parameters()), sent_of
+        self.common = [torch.nn.Parameter(p.detach().clone()) for p in self.parameters]
+        self.outer, self.decay = outer and outer(self.common), np.float32(decay)
+        self.waits = [np.zeros(p.shape, np.float32) for p in self.parameters]
+
+    @torch.no_grad()
+    def exchange(self):
+        for i, (parameter, common) in enumerate(zip(self.parameters, self.common, strict=True)):
+            summed = self.decay * self.waits[i] + (parameter - common).numpy()
+            sent = self.sent_of(summed, common.detach().numpy())
+            self.waits[i] = summed - sent
+            mean = mean_of(torch.from_numpy(sent))
+            if self.outer:
+                common.grad = -mean
+            else:
+                common += mean
+        if self.outer:
+            self.outer.step()
+        torch._foreach_copy_(self.parameters, self.common)
+
+
+def network(width=200):
+    torch.manual_seed(3)
+    return torch.nn.Sequential(
+        torch.nn.Linear(64, width), torch.nn.Tanh(), torch.nn.Linear(width, 50, bias=False)
+    )
+
+
+def follow(trainer, by_hand, model, twin, optimizers, theirs, rank, steps, rounds):
+    """Rounds of so many steps: the model's weights after each are the twin's, by hand."""
+    for step in range(rounds * steps):
+        for net, all_of_them in ((model, optimizers), (twin, theirs)):
+            trained(net, all_of_them[0], rank, step)
+            for optimizer in all_of_them:
+                optimizer.step()
+        trainer.stepped()
+        if step % steps == steps - 1:
+            by_hand.exchange()
+            assert fingerprint(model) == fingerprint(twin), f"after step {step}"
+
+
+def train(trainer, model, rank, steps):
+    for step in steps:
+        backward(model, rank, step)
+        trainer.step()
+
+
+def saved(state):
+    """A file, as a checkpoint goes."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return file
+
+
 def mean_of(change):
     """In the order in which an owner adds up, on the CPU."""
     device, change = change.device, change.cpu()
@@ -96,6 +165,6 @@ def changed(state, rank, /, without=(), **changes):
 def trained(model, optimizer, rank, step):
     """Gradients of a batch of the rank's and the step's own, for 64 inputs and 50 outputs."""
     generator = torch.Generator().manual_seed(1000 * rank + step)
-    optimizer.zero_grad()
+    model.zero_grad()
     x, y = torch.randn(8, 64, generator=generator), torch.randn(8, 50, generator=generator)
     (model(x) - y).square().mean().backward()

@@ -1,5 +1,6 @@
 """A small network with several buckets, and steps on data that differs by rank."""
 
+import copy
 import hashlib
 import os
 
@@ -53,13 +54,36 @@ def backward(model, rank: int, step: int) -> float:
     return loss.item()
 
 
+@torch.no_grad()
+def descend(model, rate: float = 0.05) -> None:
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter -= rate * parameter.grad
+
+
 def train_step(model, rank: int, step: int, rate: float = 0.05) -> float:
     loss = backward(model, rank, step)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                parameter -= rate * parameter.grad
+    descend(model, rate)
     return loss
+
+
+def whole_and_in_pieces(rank: int, make, steps: int, at: int, states_of=lambda parts: parts):
+    """Fingerprints of a training in one piece, and in two: after `at` steps model, optimizer and
+    hook are made anew, with the states of `states_of`, by default their own. And the last three."""
+    digests = []
+    for pieces in ((range(steps),), (range(at), range(at, steps))):
+        states = None
+        for numbers in pieces:
+            parts = model, optimizer, hook = make()
+            for each, own in zip(parts, states or (), strict=states is not None):
+                each.load_state_dict(own)
+            for step in numbers:
+                backward(model, rank, step)
+                optimizer.step()
+            states = copy.deepcopy([each.state_dict() for each in states_of(parts)])
+            hook.close()
+        digests.append(fingerprint(model))
+    return digests, parts, states
 
 
 def fingerprint(model) -> str:

@@ -5,7 +5,6 @@ and what travels are real. Real links: test_auto_links.py.
 """
 
 import copy
-import logging
 import os
 import tempfile
 
@@ -21,6 +20,7 @@ from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import attempted, results
 from test_dtypes import Mixed, bits
 from test_dtypes import train as train_of_any_dtype
+from watched import logged
 
 TIERS = ("lossless", "near-lossless", "lossy")
 # On a slow link, whose figures are given, fewer steps are measured than in training, and fewer
@@ -169,11 +169,7 @@ class Wide(torch.nn.Module):
 
 
 def choose(rank, world_size, report, tier, dtype):
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logging.getLogger("deltawire").addHandler(handler)
-    logging.getLogger("deltawire").setLevel(logging.INFO)
+    lines = logged()
     staged = tier == "lossy"  # as a device's buckets are
     os.environ["DELTAWIRE_FORCE_STAGING"] = str(int(staged))
     hook = slow_link(model := wrapped(Wide().to(dtype)), tier)

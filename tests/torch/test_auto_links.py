@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from deltawire.torch.auto import chooser
-from models import fingerprint
+from models import descend, fingerprint
 from test_auto import measured
 from torch.nn.parallel import DistributedDataParallel
 
@@ -62,9 +62,7 @@ def train(rank, network, init, pipe):
         choices.append(hook.spec)
         if step == CHANGE - 1:
             explained, metrics = str(hook.explain()), hook.metrics()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter -= 0.01 * parameter.grad
+        descend(model, 0.01)
     metrics["plans"] = hook.metrics()["plans"]
     fast = statistics.median(b - a for a, b in itertools.pairwise(begun[CHANGE + 1 :]))
     hook.close()

@@ -2,23 +2,20 @@
 again; none shares a session with the original, and none exchanges plain gradients unasked."""
 
 import copy
-import io
 import pickle
 
 import deltawire
 import deltawire.torch
 import pytest
 import torch
+from local_rounds import saved
 from models import Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import results
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 
 def through_torch_save(model):
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
+    return torch.load(saved(model), weights_only=False)
 
 
 WAYS = {

@@ -10,8 +10,10 @@ import copy
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, batch, fingerprint, wrapped
+from models import Net, backward, batch, descend, fingerprint, wrapped
 from ranks import results
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 STEPS = 4
 
@@ -42,17 +44,62 @@ def other_layers_by_rank(model, rank, number):
     backward(model, rank, number)
 
 
-VIEW = {"gradient_as_bucket_view": True}
+def autocast(model, rank, number):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        backward(model, rank, number)
+
+
+def recomputed(model, rank, number):
+    """A backward pass within a backward pass, and a layer that is used twice."""
+    x, y = batch(rank, number)
+    model.zero_grad()
+    if not hasattr(model.module, "whole"):
+        model.module.whole = model.module.layers.forward
+        layers = model.module.layers
+        layers.forward = lambda x: checkpoint(layers[0], checkpoint(
+            model.module.whole, x, use_reentrant=True), use_reentrant=True)  # fmt: skip
+    (model(x.requires_grad_()) - y).square().mean().backward()
+
+
+def never_used(model, rank, number):
+    """The extra layer is in no graph."""
+    model.module.calls = 1
+    backward(model, rank, number)
+
+
+def accumulated_later(model, rank, number):
+    """Not in the first step, of which DDP itself learns a static graph."""
+    (accumulated if number else one_batch)(model, rank, number)
+
+
+VIEW, STATIC = {"gradient_as_bucket_view": True}, {"static_graph": True}
 CASES = {
     "find_unused": (one_batch, {"find_unused_parameters": True}, True),
     "find_unused_by_rank": (other_layers_by_rank, {"find_unused_parameters": True}, True),
-    "static_graph": (one_batch, {"static_graph": True}, False),
+    "static_graph": (one_batch, STATIC, False),
     "view": (one_batch, VIEW, False),
     "view_kept": (accumulated_in_view, VIEW, False),
-    "view_static": (one_batch, {**VIEW, "static_graph": True}, False),
+    "view_static": (one_batch, {**VIEW, **STATIC}, False),
     "no_sync": (accumulated, {}, False),
     "no_sync_view": (accumulated, VIEW, False),
+    "autocast": (autocast, {}, False),
+    "static, recomputed": (recomputed, STATIC, False),
+    "static, never used": (never_used, STATIC, True),
+    "static, no_sync": (accumulated_later, STATIC, False),
+    "static, find_unused": (never_used, {**STATIC, "find_unused_parameters": True}, True),
+    "no broadcasts": (one_batch, {"broadcast_buffers": False}, False),
+    # of a newer torch
+    "no first broadcast": (one_batch, {"init_sync": False}, False),
+    "skip unused": (
+        never_used,
+        {"find_unused_parameters": True, "skip_all_reduce_unused_params": True},
+        True,
+    ),
+    "caps of buckets": (one_batch, {"bucket_cap_mb_list": [0.02, 0.05]}, False),
+    "batched copy": (one_batch, {"batched_grad_copy": True}, False),
 }
+KNOWN = DistributedDataParallel.__init__.__code__.co_varnames
+CASES = {case: row for case, row in CASES.items() if row[1].keys() <= {*KNOWN}}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +113,8 @@ def compare_all(rank, world_size, report):
 
 
 def compare(rank, run, options, sometimes):
-    plain, hooked = (wrapped(Net(sometimes), **copy.deepcopy(options)) for _ in range(2))
+    make = DistributedDataParallel if "bucket_cap_mb_list" in options else wrapped
+    plain, hooked = (make(Net(sometimes), **copy.deepcopy(options)) for _ in range(2))
     hook = deltawire.torch.register(hooked, "fp32")
     unused = 0
     for number in range(STEPS):
@@ -79,10 +127,7 @@ def compare(rank, run, options, sometimes):
                 continue
             assert torch.equal(ours.grad, theirs.grad), f"step {number}, {name}"
         for model in (plain, hooked):
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    if parameter.grad is not None:
-                        parameter -= 0.05 * parameter.grad
+            descend(model)
     assert hook.last_error is None and hook.metrics()["steps"] == STEPS
     assert max(record["buckets"] for record in hook.step_records) > 1
     return fingerprint(hooked), fingerprint(plain), unused

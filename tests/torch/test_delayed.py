@@ -2,7 +2,6 @@
 algorithm written out, checkpoints and failures on the way."""
 
 import functools
-import io
 import math
 import os
 import time
@@ -12,7 +11,7 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire.torch.local import state as local_state
-from local_rounds import WrittenOut, changed, flat_of
+from local_rounds import WrittenOut, changed, flat_of, saved, train
 from models import Net, backward, fingerprint
 from ranks import AT_ONCE, attempted, results, started
 
@@ -26,13 +25,6 @@ def make(spec="direct(fp32)", rate=0.05, **options):
     inner = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     options = {"steps": STEPS, "delay": 1, **options}
     return model, inner, deltawire.torch.LocalSteps(model, inner, spec, **options)
-
-
-def train(trainer, model, rank, steps):
-    for step in steps:
-        model.zero_grad()
-        backward(model, rank, step)
-        trainer.step()
 
 
 def common(trainer):
@@ -129,13 +121,6 @@ def test_an_exchange_goes_on_while_steps_are_taken():
         assert metrics["under_way_ms"] == metrics["total_under_way_ms"] > 20
         assert metrics["hidden"] > 0.5 and metrics["waited_ms"] < metrics["under_way_ms"] / 2
         assert others["hidden"] < 0.5 and others["total_waited_ms"] > 0
-
-
-def saved(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return file
 
 
 def restored_on_the_way(rank, world_size, report, options):

@@ -12,7 +12,7 @@ import torch
 from deltawire.torch.core.checkpoint import residuals_of
 from deltawire.torch.core.device.parts import DeviceParts
 from host_twin import LIBRARY, HostTwin
-from models import Net, backward, fingerprint, wrapped
+from models import Net, backward, descend, fingerprint, wrapped
 from ranks import AT_ONCE, results, started
 
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
@@ -35,12 +35,6 @@ OF_THREE = ["3lc:s=1.75", "gather(3lc)", "fp32", "gcomp", "ring(onebit)"]
 def hooked(spec, twins, dtype=torch.float32, **options):
     model = wrapped(Net().to(dtype))
     return model, deltawire.torch.register(model, spec, twins=twins, **options)
-
-
-def descend(model):
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter -= 0.05 * parameter.grad
 
 
 def step_of(model, rank, step, dtype=torch.float32):

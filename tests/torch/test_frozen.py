@@ -5,7 +5,7 @@ or replicas that differ."""
 import deltawire.torch
 import pytest
 import torch
-from models import WIDTH, Net, batch, fingerprint, wrapped
+from models import WIDTH, Net, batch, descend, fingerprint, wrapped
 from ranks import results
 from torch.nn.parallel import DistributedDataParallel
 
@@ -24,10 +24,7 @@ def step(model, rank, number):
         (model(x) - y).square().mean().backward()
     except Exception as error:
         return type(error).__name__, str(error), getattr(error, "code", None)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                parameter -= 0.05 * parameter.grad
+    descend(model)
     return None
 
 

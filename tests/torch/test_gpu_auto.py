@@ -5,8 +5,8 @@ import deltawire
 import deltawire.torch
 import gpu
 import torch
-from gpu import DEVICE, OnDevice, Twin, backward, descend, fingerprint, results, same_bits
-from models import wrapped
+from gpu import DEVICE, OnDevice, Twin, backward, results, same_bits
+from models import descend, fingerprint, wrapped
 from test_auto import TRIED, measured, slow_link
 
 pytestmark = gpu.needs_gpu

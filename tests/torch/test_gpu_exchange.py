@@ -8,8 +8,8 @@ import gpu
 import pytest
 import test_sparse
 import torch
-from gpu import DEVICE, OnDevice, Twin, backward, batch, descend, fingerprint, results, same_bits
-from models import wrapped
+from gpu import DEVICE, OnDevice, Twin, backward, batch, results, same_bits
+from models import descend, fingerprint, wrapped
 from torch.nn.parallel import DistributedDataParallel
 
 pytestmark = gpu.needs_gpu

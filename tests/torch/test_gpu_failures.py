@@ -9,8 +9,8 @@ import gpu
 import pytest
 import torch
 from deltawire.errors import DeltawireError
-from gpu import DEVICE, OnDevice, backward, batch, descend, results
-from models import wrapped
+from gpu import DEVICE, OnDevice, backward, batch, results
+from models import descend, wrapped
 from torch.nn.parallel import DistributedDataParallel
 
 pytestmark = gpu.needs_gpu

@@ -3,16 +3,15 @@ residuals and states that the same weights leave on the CPU."""
 
 import copy
 import functools
-import io
 
 import deltawire.torch
 import gpu
 import pytest
 import torch
 from deltawire.torch.local import state as local_state
-from gpu import DEVICE, OnDevice, backward, batch, fingerprint, results, same_bits
-from local_rounds import WrittenOut, flat_of
-from models import wrapped
+from gpu import DEVICE, OnDevice, backward, batch, results, same_bits
+from local_rounds import WrittenOut, flat_of, saved
+from models import fingerprint, wrapped
 
 pytestmark = gpu.needs_gpu
 STEPS = 4
@@ -203,16 +202,14 @@ def moved_over(rank, world_size, report, options):
         backward(ours.model, rank, step)
         ours.optimizer.step()
         ours.trainer.stepped()
-    saved = ours.trainer.state_dict()
+    state = ours.trainer.state_dict()
     theirs = on_cpu(ours.model, sgd, "3lc:s=1.75", **options)
     again = Side(OnDevice(), sgd, "3lc:s=1.75", **options)
     compared = 0
     for source, target in ((ours, theirs), (theirs, again)):  # to the CPU, and back
-        file = io.BytesIO()
-        torch.save(source.trainer.state_dict(), file)
-        file.seek(0)
+        file = saved(source.trainer.state_dict())
         target.trainer.load_state_dict(torch.load(file, weights_only=False))
-        compared += same_state(saved, target.trainer.state_dict())
+        compared += same_state(state, target.trainer.state_dict())
     theirs.take(ours), again.take(ours)
     for step in range(STEPS + 1, 2 * STEPS + 2):
         backward(ours.model, rank, step)
@@ -224,7 +221,7 @@ def moved_over(rank, world_size, report, options):
         compare(ours, again, f"step {step}")
     for each in (ours, theirs, again):
         each.trainer.close()
-    return compared, saved["common"][0]["under_way"] is not None
+    return compared, state["common"][0]["under_way"] is not None
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": 1}, {"fragments": 2, "overlap": 2}], ids=str)
@@ -243,12 +240,9 @@ def all_of_them(rank, world_size, report):
         ours.trainer.stepped()
     states = [None] * world_size
     torch.distributed.all_gather_object(states, ours.trainer.state_dict())
-    file = io.BytesIO()
-    torch.save(states, file)
     shares = []
     for device in ("cpu", DEVICE):
-        file.seek(0)
-        loaded = torch.load(file, map_location=device, weights_only=False)
+        loaded = torch.load(saved(states), map_location=device, weights_only=False)
         flats = local_state.flats_of(loaded, (0, 1))
         shares.append(local_state.share_of(flats, (0, 1)))
     for one, other in zip(leaves(shares[0]), leaves(shares[1]), strict=True):

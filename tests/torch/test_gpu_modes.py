@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from deltawire.torch.core.device.staging import Staging
-from gpu import DEVICE, OnDevice, backward, descend, fingerprint, results
-from models import BUCKET_CAP_MB, wrapped
+from gpu import DEVICE, OnDevice, backward, results
+from models import BUCKET_CAP_MB, descend, fingerprint, wrapped
 from ranks import attempted
 from torch.nn.parallel import DistributedDataParallel
 

@@ -4,6 +4,7 @@ import deltawire.torch
 import gpu
 import torch
 from gpu import OnDevice, results
+from models import fingerprint
 from served import SOON, sgd
 
 pytestmark = gpu.needs_gpu
@@ -38,7 +39,7 @@ def trained(rank, model, backward, **options):
         backward(model, rank, step)
         server.step()
     server.close()
-    return gpu.fingerprint(model)
+    return fingerprint(model)
 
 
 def on_and_off(rank, world_size, report):

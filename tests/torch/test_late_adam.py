@@ -8,8 +8,9 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, fingerprint, wrapped
+from models import Net, backward, fingerprint, whole_and_in_pieces, wrapped
 from ranks import attempted, results
+from watched import logged
 
 SPEC = "gather(layers.0*: fp32, rest topk:k=5%)"
 RATE_TIMES = 0.75
@@ -85,12 +86,7 @@ def test_late_tensors_have_no_first_moment(kind, settings):
 
 def said(rank, world_size, report):
     """What registration logs and explain() shows; nothing warns; close() leaves a plain AdamW."""
-    texts = []
-    handler = logging.Handler()
-    handler.emit = lambda record: texts.append(record.getMessage())
-    logger = logging.getLogger("deltawire")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    texts = logged()
     model, optimizer = model_and_adam(torch.optim.AdamW)
     with warnings.catch_warnings():
         warnings.simplefilter("error", deltawire.torch.MomentumWarning)
@@ -116,23 +112,11 @@ def test_registration_and_explain_say_what_is_done():
 
 
 def goes_on(rank, world_size, report):
-    """In one piece, and from a checkpoint after three steps."""
-    digests = []
-    for pieces in ((range(6),), (range(3), range(3, 6))):
-        state = None
-        for steps in pieces:
-            model, optimizer = model_and_adam(torch.optim.AdamW)
-            hook = deltawire.torch.register(model, SPEC, optimizer=optimizer)
-            if state is not None:
-                for each, own in zip((model, hook, optimizer), state, strict=True):
-                    each.load_state_dict(own)
-            for step in steps:
-                backward(model, rank, step)
-                optimizer.step()
-            state = copy.deepcopy([each.state_dict() for each in (model, hook, optimizer)])
-            hook.close()
-        digests.append(fingerprint(model))
-    return digests
+    def make():
+        model, optimizer = model_and_adam(torch.optim.AdamW)
+        return model, optimizer, deltawire.torch.register(model, SPEC, optimizer=optimizer)
+
+    return whole_and_in_pieces(rank, make, 6, 3)[0]
 
 
 def test_a_training_that_goes_on_from_a_checkpoint_is_the_same():
@@ -167,10 +151,7 @@ def test_others_are_refused_in_words():
 
 def warned_of_loss(rank, world_size, report):
     """What registration warns of, with codecs that AdamW does not suit, and others."""
-    texts = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: texts.append(record.getMessage())
-    logging.getLogger("deltawire").addHandler(handler)
+    texts = logged(logging.WARNING)
     found = {}
     for kind in (torch.optim.AdamW, torch.optim.SGD):
         for spec in ("twobit", "gather(layers.0*: twobit, rest topk)", "randomk:k=10%"):

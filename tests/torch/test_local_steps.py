@@ -4,10 +4,10 @@ import copy
 
 import deltawire
 import deltawire.torch
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from local_rounds import mean_of
 from models import WIDTH, Net, backward, batch, fingerprint, wrapped
 from ranks import results
 
@@ -83,7 +83,6 @@ def average_by_hand(rank, world_size, report, optimizer_of):
     trainer = deltawire.torch.LocalSteps(
         module, optimizer, steps=LOCAL_STEPS, reducer="direct(fp32)", bucket_bytes=40_000
     )
-    scale = np.float32(1) / np.float32(world_size)
     for number in range(ROUNDS):
         start = [p.detach().clone() for p in by_hand.parameters()]
         for step in range(number * LOCAL_STEPS, (number + 1) * LOCAL_STEPS):
@@ -93,12 +92,7 @@ def average_by_hand(rank, world_size, report, optimizer_of):
             backward(module, rank, step)
             trainer.step()
         for before, parameter in zip(start, by_hand.parameters(), strict=True):
-            shares = [torch.empty_like(before) for _ in range(world_size)]
-            dist.all_gather(shares, parameter.detach() - before)
-            mean = np.zeros(before.shape, np.float32)
-            for share in shares:
-                mean = mean + scale * share.numpy()
-            parameter.data.copy_(before + torch.from_numpy(mean))
+            parameter.data.copy_(before + mean_of(parameter.detach() - before))
         assert fingerprint(module) == fingerprint(by_hand), f"round {number}"
     records, metrics = trainer.step_records, trainer.metrics()
     trainer.close()

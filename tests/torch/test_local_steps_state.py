@@ -1,14 +1,12 @@
 """Checkpoints of LocalSteps: amid a round, refused where they don't belong, after a failure."""
 
-import io
-
 import deltawire
 import deltawire.torch
 import pytest
 import torch
 from deltawire.torch.local import state as local_state
-from local_rounds import changed, flat_of
-from models import Net, backward, fingerprint
+from local_rounds import changed, flat_of, saved, train
+from models import Net, fingerprint
 from ranks import results
 
 SPECS = ["sbc:p=5%", "3lc:s=1.5", "direct(fp32)"]
@@ -21,22 +19,15 @@ def make(spec, steps=3, seed=7):
     return model, optimizer, deltawire.torch.LocalSteps(model, optimizer, steps=steps, reducer=spec)
 
 
-def train(model, optimizer, trainer, rank, steps):
-    for step in steps:
-        optimizer.zero_grad()
-        backward(model, rank, step)
-        trainer.step()
-
-
 def amid_a_round(rank, world_size, report):
     seen = {}
     for spec in SPECS:
         model, optimizer, trainer = make(spec)
-        train(model, optimizer, trainer, rank, range(8))
+        train(trainer, model, rank, range(8))
         state, momentum = trainer.state_dict(), optimizer.state_dict()
         momentum = torch.load(saved(momentum))
         state = torch.load(saved(state))
-        train(model, optimizer, trainer, rank, range(8, 15))
+        train(trainer, model, rank, range(8, 15))
         straight = fingerprint(model)
         trainer.close()
 
@@ -51,19 +42,11 @@ def amid_a_round(rank, world_size, report):
                     for name, parameter in model.named_parameters():
                         parameter.copy_(local_state.flat_form(state, rank)["parameters"][name])
             assert (trainer.round, trainer.local_steps) == ((2, 2) if residuals else (0, 0))
-            train(model, optimizer, trainer, rank, range(8, 15))
+            train(trainer, model, rank, range(8, 15))
             finals.append(fingerprint(model))
             trainer.close()
         seen[spec] = straight, *finals
     return seen
-
-
-def saved(state):
-    """Through a file, as a checkpoint goes."""
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return file
 
 
 def test_a_run_restored_amid_a_round_goes_on_bit_for_bit():
@@ -89,9 +72,9 @@ class Unsaved:
 
 def refused_states(rank, world_size, report):
     model, optimizer, trainer = make("sbc:p=5%")
-    train(model, optimizer, trainer, rank, range(4))
+    train(trainer, model, rank, range(4))
     early = trainer.state_dict()
-    train(model, optimizer, trainer, rank, range(4, 8))
+    train(trainer, model, rank, range(4, 8))
     good = trainer.state_dict()
     weights, print_ = flat_of(trainer), fingerprint(model)
     first = next(iter(weights["parameters"]))
@@ -131,7 +114,7 @@ def refused_states(rank, world_size, report):
     assert torch.equal(after["residuals"], weights["residuals"]) and fingerprint(model) == print_
     for key in ("reference", "parameters"):
         assert all(torch.equal(after[key][n], weights[key][n]) for n in weights[key])
-    train(model, optimizer, trainer, rank, range(8, 9))  # nothing was harmed
+    train(trainer, model, rank, range(8, 9))  # nothing was harmed
     return caught, fingerprint(model), trainer.round
 
 
@@ -156,7 +139,7 @@ def test_states_that_dont_belong_here_are_refused_on_every_rank():
 def fail_and_recover(rank, world_size, report, spec):
     """Rank 1 diverges; after the failure all go on from what they had before."""
     model, optimizer, trainer = make(spec)
-    train(model, optimizer, trainer, rank, range(5))
+    train(trainer, model, rank, range(5))
     kept, kept_state = flat_of(trainer), trainer.state_dict()
     if rank == 1:
         with torch.no_grad():

@@ -8,6 +8,7 @@ import torch
 from models import Net, backward, batch, fingerprint, wrapped
 from ranks import attempted, results
 from torch import nn
+from watched import logged
 
 STEPS = 6
 BAD_STEP = 2
@@ -150,11 +151,7 @@ def test_errors_say_what_to_do():
 
 def unknown_scaler(rank, world_size, report):
     """The warnings of hooks with an enabled GradScaler that they don't know of."""
-    records = []
-    logger = logging.getLogger("deltawire")
-    handler = logging.Handler()
-    handler.emit = lambda record: records.append(record.getMessage())
-    logger.addHandler(handler)
+    records = logged(logging.WARNING)
     counts = []
     for spec, enabled, options in (
         ("3lc", True, {}),
@@ -171,7 +168,6 @@ def unknown_scaler(rank, world_size, report):
         counts.append(sum("scaler=" in text for text in records))
         records.clear()
         del scaler
-    logger.removeHandler(handler)
     return counts
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import logging
 import warnings
 
 import deltawire.torch
@@ -15,6 +14,7 @@ from models import Net, train_step, wrapped
 from ports import kept_port
 from ranks import results
 from torch.optim import optimizer as torch_optimizers
+from watched import logged
 
 SGD = torch.optim.SGD
 
@@ -97,12 +97,7 @@ def test_to_have_looked_ends_no_step():
 
 def announced(rank, world_size, report):
     """What rank 0 logs of a hook without optimizer=, and of a trainer."""
-    texts = []
-    handler = logging.Handler()
-    handler.emit = lambda record: texts.append(record.getMessage())
-    logger = logging.getLogger("deltawire")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    texts = logged()
     deltawire.torch.register(wrapped(Net()), "int8").close()
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)

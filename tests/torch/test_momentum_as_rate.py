@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import logging
 import sys
 import warnings
@@ -10,13 +11,14 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire import _core
-from models import Net, backward, fingerprint, wrapped
+from models import Net, backward, fingerprint, whole_and_in_pieces, wrapped
 from ranks import attempted, results
 from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
 from torch.nn.utils import clip_grad_norm_
+from watched import logged
 
 SPEC = "gather(layers.0*: fp32, rest topk:k=5%)"
 ALWAYS = range(8)
@@ -127,32 +129,23 @@ def test_the_rate_rises_and_then_stays():
     assert _core.MomentumRate(0.99, 0.5).times(sys.maxsize) == pytest.approx(37.5)
 
 
+class ByName:
+    """An optimizer whose state is saved and loaded as distributed checkpoints have it."""
+
+    def __init__(self, model, optimizer):
+        self.step = optimizer.step
+        self.state_dict = functools.partial(get_optimizer_state_dict, model, optimizer)
+        self.load_state_dict = functools.partial(set_optimizer_state_dict, model, optimizer)
+
+
 def resumed(rank, world_size, report, by_name):
-    """Training in one piece, and with everything saved and made anew after four steps; the
-    optimizer's state `by_name` as distributed checkpoints have it."""
-    digests = []
-    for pieces in ((range(8),), (range(4), range(4, 8))):
-        state = None
-        for steps in pieces:
-            model, optimizer = model_and_sgd()
-            hook = deltawire.torch.register(model, SPEC, optimizer=optimizer)
-            if state is not None:
-                weights, of_hook, of_optimizer = state
-                model.load_state_dict(weights)
-                hook.load_state_dict(of_hook)
-                if by_name:
-                    set_optimizer_state_dict(model, optimizer, of_optimizer)
-                else:
-                    optimizer.load_state_dict(of_optimizer)
-            for step in steps:
-                backward(model, rank, step)
-                optimizer.step()
-            of_torch = get_optimizer_state_dict(model, optimizer) if by_name else None
-            moments = of_torch or optimizer.state_dict()
-            state = copy.deepcopy([model.state_dict(), hook.state_dict(), moments])
-            hook.close()
-        digests.append(fingerprint(model))
-    return digests, sorted(state[1]), [g["momentum"] for g in state[2]["param_groups"]]
+    def make():
+        model, optimizer = model_and_sgd()
+        hook = deltawire.torch.register(model, SPEC, optimizer=optimizer)
+        return model, ByName(model, optimizer) if by_name else optimizer, hook
+
+    digests, _, (_, moments, state) = whole_and_in_pieces(rank, make, 8, 4)
+    return digests, sorted(state), [g["momentum"] for g in moments["param_groups"]]
 
 
 @pytest.mark.parametrize("by_name", [False, True])
@@ -221,12 +214,7 @@ def test_a_step_that_the_scaler_skips_is_skipped():
 
 def said(rank, world_size, report):
     """What registration logs, explain() shows, and nobody warns of."""
-    records = []
-    handler = logging.Handler()
-    handler.emit = lambda record: records.append((record.levelname, record.getMessage()))
-    logger = logging.getLogger("deltawire")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    texts = logged()
     model, optimizer = model_and_sgd()
     with warnings.catch_warnings():
         warnings.simplefilter("error", deltawire.torch.MomentumWarning)
@@ -237,7 +225,7 @@ def said(rank, world_size, report):
     explained = hook.explain()
     hook.close()
     rates = {row.name: row.rate_times for row in explained.rows}
-    return [text for _, text in records if "momentum" in text], rates, str(explained)
+    return [text for text in texts if "momentum" in text], rates, str(explained)
 
 
 def test_registration_and_explain_say_what_is_done():
@@ -293,10 +281,7 @@ def mixed_with_rmsprop(rank, world_size, report):
     """RMSprop is of use to gcomp; that it isn't to topk is said aloud."""
     model = wrapped(Net())
     optimizer = torch.optim.RMSprop(model.parameters(), lr=0.001)
-    texts = []
-    handler = logging.Handler()
-    handler.emit = lambda record: texts.append(record.getMessage())
-    logging.getLogger("deltawire").addHandler(handler)
+    texts = logged(logging.WARNING)
     spec = "gather(layers.0*: gcomp, rest topk:k=5%)"
     with contextlib.closing(deltawire.torch.register(model, spec, optimizer=optimizer)):
         backward(model, rank, 0)

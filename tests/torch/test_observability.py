@@ -1,7 +1,6 @@
 """What a user sees of a run: buckets, scalars, summary lines, the timeline, torch's profiler."""
 
 import json
-import logging
 import re
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 from models import Net, backward, train_step, wrapped
 from ranks import attempted, results
 from torch.profiler import ProfilerActivity, profile
+from watched import logged
 
 STEPS = 4
 BIG = ("encode_ms", "exchange_ms", "decode_ms", "bytes_sent", "raw_bytes", "elements")
@@ -139,19 +139,8 @@ def test_timeline_says_what_is_wrong_on_every_rank(seen):
         assert "No such file or directory" in lost[1]
 
 
-class Lines(logging.Handler):
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append((record.levelname, record.getMessage()))
-
-
 def summarised(rank, world_size, report):
-    logger, lines = logging.getLogger("deltawire"), Lines()
-    logger.addHandler(lines)
-    logger.setLevel(logging.INFO)
+    lines = logged()
     model = wrapped(Net())
     wrong = attempted(lambda: deltawire.torch.register(model, "3lc", summary_every=0))
     hook = deltawire.torch.register(model, "3lc", summary_every=2)
@@ -159,7 +148,7 @@ def summarised(rank, world_size, report):
         train_step(model, rank, number)
     hook.close()
     records = hook.step_records
-    return wrong, [text for level, text in lines.lines if level == "INFO"], records
+    return wrong, lines, records
 
 
 def test_rank_0_logs_a_line_every_so_many_steps():
@@ -203,14 +192,12 @@ def rounds(rank, world_size, report, folder):
     optimizer = torch.optim.SGD(network.parameters(), 0.05)
     trainer = deltawire.torch.LocalSteps(network, optimizer, steps=2, reducer="3lc")
     trainer.summary_every = 1
-    logger, lines = logging.getLogger("deltawire"), Lines()
-    logger.addHandler(lines)
-    logger.setLevel(logging.INFO)
+    lines = logged()
     for number in range(4):
         backward(network, rank, number)
         trainer.step()
     deltawire.torch.timeline(trainer, f"{folder}/round.json")
-    seen = trainer.buckets(), trainer.scalars(), [text for _, text in lines.lines]
+    seen = trainer.buckets(), trainer.scalars(), lines
     trainer.close()
     return seen
 

@@ -2,30 +2,20 @@
 ranks whose outer optimizers are set differently."""
 
 import functools
-import io
 import time
 
 import deltawire
 import deltawire.torch
-import numpy as np
 import torch
-import torch.distributed as dist
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.outer import Outer, state_digest
-from local_rounds import changed
+from local_rounds import changed, mean_of, saved, train
 from models import Net, backward, fingerprint
 from ranks import attempted, results, started
 
 STEPS = 3
 ROUNDS = 4
 NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
-
-
-def train(trainer, model, rank, steps):
-    for step in steps:
-        model.zero_grad()
-        backward(model, rank, step)
-        trainer.step()
 
 
 def diloco_by_hand(rank, world_size, report):
@@ -40,7 +30,7 @@ def diloco_by_hand(rank, world_size, report):
     outer = NESTEROV(common)
     exact = [p.double() for p in common]
     velocity = [torch.zeros_like(p) for p in exact]
-    scale, worst = np.float32(1) / np.float32(world_size), 0.0
+    worst = 0.0
     for number in range(ROUNDS):
         steps = range(number * STEPS, (number + 1) * STEPS)
         train(trainer, model, rank, steps)
@@ -49,12 +39,7 @@ def diloco_by_hand(rank, world_size, report):
             backward(twin, rank, step)
             theirs.step()
         for i, parameter in enumerate(twin.parameters()):
-            changes = [torch.empty_like(common[i]) for _ in range(world_size)]
-            dist.all_gather(changes, parameter.detach() - common[i])
-            mean = np.zeros(common[i].shape, np.float32)
-            for change in changes:
-                mean = mean + scale * change.numpy()
-            common[i].grad = -torch.from_numpy(mean)
+            common[i].grad = -mean_of(parameter.detach() - common[i])
             velocity[i] = 0.9 * velocity[i] + common[i].grad.double()
             exact[i] -= 0.7 * (common[i].grad.double() + 0.9 * velocity[i])
         outer.step()
@@ -115,13 +100,6 @@ def make(outer="nesterov", spec="3lc", **options):
     )
 
 
-def through_a_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file)
-
-
 def restored_runs(rank, world_size, report):
     adam = functools.partial(torch.optim.Adam, lr=1e-3)
     seen = {}
@@ -130,7 +108,7 @@ def restored_runs(rank, world_size, report):
         train(trainer, model, rank, range(7))
         trainer.outer.param_groups[0]["lr"] *= 0.5  # as a schedule does
         kept = trainer.state_dict()
-        state = through_a_file(kept)
+        state = torch.load(saved(kept))
         train(trainer, model, rank, range(7, 14))
         straight = fingerprint(model)
         trainer.close()

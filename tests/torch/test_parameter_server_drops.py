@@ -7,16 +7,14 @@ import deltawire.torch
 from models import Net, backward, fingerprint
 from ranks import AT_ONCE, started
 from served import SOON, sgd
+from watched import logged
 
 STEPS, STOP_AT, VICTIM = 40, 8, 3
 
 
 def train(rank, world_size, report, stops, timeout, options):
     """One server. A worker in `stops` says so, and stops before that step until a signal comes."""
-    said = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
-    logging.getLogger("deltawire").addHandler(handler)
+    said = logged(logging.WARNING)
     model = Net()
     server = deltawire.torch.ParameterServer(
         model, sgd(model), timeout=timeout, on_worker_loss="drop", **options

@@ -7,7 +7,7 @@ import deltawire.torch
 import numpy as np
 import pytest
 import torch
-from local_rounds import changed, flat_of, mean_of, trained
+from local_rounds import Waiting, changed, flat_of, follow, network, trained
 from models import fingerprint
 from ranks import results
 
@@ -21,37 +21,16 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
 
 
-class WrittenOut:
-    """A rank, exchanging by all_gather: e += change; what bfloat16 weights would show is sent and
-    leaves e; then DiLoCo's outer step."""
+class Seen:
+    """What bfloat16 weights would show is sent."""
 
-    def __init__(self, model):
-        self.parameters = list(model.parameters())
-        self.common = [torch.nn.Parameter(p.detach().clone()) for p in self.parameters]
-        self.outer = NESTEROV(self.common)
-        self.waits = [np.zeros(p.shape, np.float32) for p in self.parameters]
+    def __init__(self):
         self.shares = []
 
-    @torch.no_grad()
-    def exchange(self):
-        for i, parameter in enumerate(self.parameters):
-            weights = self.common[i].detach().numpy()
-            summed = (parameter - self.common[i]).numpy() + self.waits[i]
-            seen = rounded(weights + summed) != rounded(weights)
-            self.waits[i] = np.where(seen, np.float32(0), summed)
-            self.shares.append(seen.mean())
-            mean = mean_of(torch.from_numpy(np.where(seen, summed, np.float32(0))))
-            self.common[i].grad = -mean
-        self.outer.step()
-        for parameter, common in zip(self.parameters, self.common, strict=True):
-            parameter.copy_(common)
-
-
-def network():
-    torch.manual_seed(3)
-    return torch.nn.Sequential(
-        torch.nn.Linear(64, 50), torch.nn.Tanh(), torch.nn.Linear(50, 50, bias=False)
-    )
+    def __call__(self, summed, weights):
+        seen = rounded(weights + summed) != rounded(weights)
+        self.shares.append(seen.mean())
+        return np.where(seen, summed, np.float32(0))
 
 
 def trainer_of(model, rate=1e-4, spec="pulseloco", **options):
@@ -62,23 +41,17 @@ def trainer_of(model, rate=1e-4, spec="pulseloco", **options):
 
 
 def rounds(rank, world_size, report, spec):
-    model, twin = network(), network()
+    model, twin = network(50), network(50)
     inner, trainer = trainer_of(model, spec=spec)
     theirs = torch.optim.AdamW(twin.parameters(), lr=1e-4)
-    by_hand = WrittenOut(twin)
-    for step in range(ROUNDS * STEPS):
-        trained(model, inner, rank, step)
-        trainer.step()
-        trained(twin, theirs, rank, step)
-        theirs.step()
-        if step % STEPS == STEPS - 1:
-            by_hand.exchange()
-            assert fingerprint(model) == fingerprint(twin), f"after step {step}"
+    seen = Seen()
+    by_hand = Waiting(twin, seen, outer=NESTEROV)
+    follow(trainer, by_hand, model, twin, [inner], [theirs], rank, STEPS, ROUNDS)
     momentum = inner.state[model[0].weight]["exp_avg"]
     assert momentum.count_nonzero() == momentum.numel(), "what was sent has no momentum any more"
     bits = 32 / trainer.metrics()["total_ratio"]
     trainer.close()
-    return float(np.mean(by_hand.shares)), bits, fingerprint(model)
+    return float(np.mean(seen.shares)), bits, fingerprint(model)
 
 
 @pytest.mark.parametrize(("spec", "messages"), [("pulseloco", 1), ("direct(pulseloco)", 1.5)])
@@ -102,7 +75,7 @@ def trained_on(trainer, model, inner, rank, steps):
 
 def restored(rank, world_size, report):
     """Weights after 3 rounds at once, and with a state between; and what loading refuses."""
-    model = network()
+    model = network(50)
     inner, trainer = trainer_of(model, overlap=2)
     for step in range(STEPS + 1):
         trained(model, inner, rank, step)
@@ -112,7 +85,7 @@ def restored(rank, world_size, report):
     held = flat_of(trainer)["held"]
     whole = trained_on(trainer, model, inner, rank, range(STEPS + 1, 3 * STEPS))
     trainer.close()
-    model = network()
+    model = network(50)
     inner, trainer = trainer_of(model, overlap=2)
     trainer.load_state_dict(saved)
     inner.load_state_dict(moments)
@@ -140,7 +113,7 @@ def test_what_is_held_back_is_in_the_state():
 
 
 def resized(rank, world_size, report, folder):
-    model = network()
+    model = network(50)
     inner, trainer = trainer_of(model)
     if world_size == 2:
         for step in range(STEPS):
@@ -162,11 +135,11 @@ def other_recipes(rank, world_size, report):
     """What is held back must be equal on all ranks; and a bfloat16 model holds back in its own."""
     texts = []
     with pytest.raises(deltawire.DeltawireError) as caught:
-        trainer_of(network(), spec="pulseloco" if rank else "threshold:t=1e-12,positions=auto")
+        trainer_of(network(50), spec="pulseloco" if rank else "threshold:t=1e-12,positions=auto")
     texts.append(str(caught.value))
     for spec in ("pulseloco:t=1", "dims>=2: pulseloco, rest fp32"):
         with pytest.raises(deltawire.InvalidArgumentError) as caught:
-            trainer_of(network(), spec=spec)
+            trainer_of(network(50), spec=spec)
         texts.append(str(caught.value))
     return texts
 

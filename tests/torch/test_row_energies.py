@@ -4,7 +4,6 @@ import contextlib
 import copy
 import functools
 import io
-import logging
 import os
 
 import deltawire.torch
@@ -12,8 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from host_twin import LIBRARY, HostTwin
-from models import Net, backward, batch, fingerprint, wrapped
+from models import Net, backward, batch, fingerprint, whole_and_in_pieces, wrapped
 from ranks import attempted, results
+from watched import logged
 
 AdamW = torch.optim.AdamW
 
@@ -123,26 +123,23 @@ def costs(rank, world_size, report):
     return found[0][0] - found[1][0], others[0] - others[1], rows, str(found[0][2])
 
 
+class OfAll:
+    """A hook whose state is a list of all ranks'."""
+
+    def __init__(self, hook):
+        self._hook = hook
+
+    def state_dict(self):
+        states = [None] * dist.get_world_size()
+        dist.all_gather_object(states, self._hook.state_dict())
+        return states
+
+
 def goes_on(rank, world_size, report):
     """In one piece, and from the states of all ranks after three steps."""
-    digests = []
-    for pieces in ((range(6),), (range(3), range(3, 6))):
-        state = None
-        for steps in pieces:
-            model, optimizer, hook = registered(weight_decay=0.1)
-            if state is not None:
-                of_model, of_optimizer, of_hooks = state
-                model.load_state_dict(of_model)
-                optimizer.load_state_dict(of_optimizer)
-                hook.load_state_dict(of_hooks)
-            for step in steps:
-                backward(model, rank, step)
-                optimizer.step()
-            of_hooks = [None] * world_size
-            dist.all_gather_object(of_hooks, hook.state_dict())
-            state = copy.deepcopy((model.state_dict(), optimizer.state_dict(), of_hooks))
-            hook.close()
-        digests.append(fingerprint(model))
+    digests, (model, optimizer, _), state = whole_and_in_pieces(
+        rank, lambda: registered(weight_decay=0.1), 6, 3, lambda p: (*p[:2], OfAll(p[2]))
+    )
     torch.save(state, kept := io.BytesIO())
     return digests, like_stock(model, optimizer), kept.getvalue()
 
@@ -321,12 +318,7 @@ def compiled_by(spec):
 
 def said(rank, world_size, report):
     """What registration logs, and of what else is refused."""
-    texts = []
-    handler = logging.Handler()
-    handler.emit = lambda record: texts.append(record.getMessage())
-    logger = logging.getLogger("deltawire")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    texts = logged()
     _, optimizer, hook = registered()
     hook.close()
     specs = [hook.spec]

@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import logging
 import math
 
 import deltawire
@@ -12,6 +13,7 @@ import torch
 from deltawire.torch import SignificanceSource, significance_of
 from models import WIDTH, Net, backward, fingerprint, wrapped
 from ranks import results, started
+from watched import logged
 
 SHAPE = (13, 17)
 
@@ -439,12 +441,7 @@ def test_registrations_that_are_refused():
 
 
 def warned(rank, world_size, report):
-    import logging
-
-    records = []
-    handler = logging.Handler()
-    handler.emit = lambda record: records.append(record.getMessage())
-    logging.getLogger("deltawire").addHandler(handler)
+    records = logged(logging.WARNING)
     model = wrapped(Net())
     deltawire.torch.register(model, "direct(gcomp)").close()
     return records

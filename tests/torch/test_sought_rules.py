@@ -11,17 +11,9 @@ from models import Net, backward, batch, fingerprint, wrapped
 from ranks import results
 from test_row_energies import apart, exact_squares, received
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from watched import logged
 
 AdamW = torch.optim.AdamW
-
-
-def logged():
-    """What is logged from now on."""
-    texts = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: texts.append(record.getMessage())
-    logging.getLogger("deltawire").addHandler(handler)
-    return texts
 
 
 @contextlib.contextmanager
@@ -43,7 +35,7 @@ def found(rank, world_size, report):
     and second moments from theirs in the second step; what is said; the table; the weights."""
     ends = []
     for made_first in (True, False):
-        texts = logged()
+        texts = logged(logging.WARNING)
         with registered(made_first) as (model, optimizer, hook):
             assert not hook.optimizer_rules.held
             backward(model, rank, 1)

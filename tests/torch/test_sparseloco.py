@@ -5,15 +5,16 @@ import deltawire.torch
 import numpy as np
 import torch
 import torch.distributed as dist
-from local_rounds import mean_of, trained
+from local_rounds import Waiting, follow, network, trained
 from models import fingerprint
 from ranks import results
 
-STEPS, ROUNDS, BLOCK, DECAY = 3, 5, 4096, np.float32(0.95)
+STEPS, ROUNDS, BLOCK = 3, 5, 4096
 
 
-def sent_of(x: np.ndarray) -> np.ndarray:
+def sent_of(tensor: np.ndarray, _) -> np.ndarray:
     """Of each block the 64th part that is largest, in four bins over six standard deviations."""
+    x = tensor.ravel()
     positions = []
     for begin in range(0, x.size, BLOCK):
         block = np.abs(x[begin : begin + BLOCK])
@@ -24,7 +25,7 @@ def sent_of(x: np.ndarray) -> np.ndarray:
     decoded = np.zeros_like(x)
     if values.size <= 4:
         decoded[positions] = values
-        return decoded
+        return decoded.reshape(tensor.shape)
     wide = values.astype(np.float64)
     center = sum(wide.tolist()) / values.size
     squares = sum(((wide - center) ** 2).tolist())
@@ -34,49 +35,16 @@ def sent_of(x: np.ndarray) -> np.ndarray:
         inside = bins == number
         mean = sum(wide[inside].tolist()) / np.count_nonzero(inside)
         decoded[np.array(positions)[inside]] = np.float32(mean)
-    return decoded
-
-
-class WrittenOut:
-    """A rank, exchanging by all_gather: e = decay e + change; e -= sent; weights += mean sent."""
-
-    def __init__(self, model):
-        self.parameters = list(model.parameters())
-        self.common = [p.detach().clone() for p in self.parameters]
-        self.waits = [np.zeros(p.numel(), np.float32) for p in self.parameters]
-
-    @torch.no_grad()
-    def exchange(self):
-        for i, parameter in enumerate(self.parameters):
-            change = (parameter - self.common[i]).numpy().ravel()
-            summed = DECAY * self.waits[i] + change
-            sent = sent_of(summed)
-            self.waits[i] = summed - sent
-            self.common[i] += mean_of(torch.from_numpy(sent)).view_as(parameter)
-            parameter.copy_(self.common[i])
-
-
-def network():
-    torch.manual_seed(3)
-    return torch.nn.Sequential(
-        torch.nn.Linear(64, 200), torch.nn.Tanh(), torch.nn.Linear(200, 50, bias=False)
-    )
+    return decoded.reshape(tensor.shape)
 
 
 def rounds(rank, world_size, report):
     model, twin = network(), network()
     inner, theirs = (torch.optim.AdamW(m.parameters(), lr=2e-3) for m in (model, twin))
     trainer = deltawire.torch.LocalSteps(model, inner, "sparseloco", steps=STEPS, min_elements=1)
-    by_hand = WrittenOut(twin)
+    by_hand = Waiting(twin, sent_of, 0.95)
     first = by_hand.common[0].clone()
-    for step in range(ROUNDS * STEPS):
-        trained(model, inner, rank, step)
-        trainer.step()
-        trained(twin, theirs, rank, step)
-        theirs.step()
-        if step % STEPS == STEPS - 1:
-            by_hand.exchange()
-            assert fingerprint(model) == fingerprint(twin), f"after step {step}"
+    follow(trainer, by_hand, model, twin, [inner], [theirs], rank, STEPS, ROUNDS)
     moved = int((by_hand.common[0] != first).sum())
     trainer.close()
     dist.barrier()

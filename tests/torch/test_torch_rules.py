@@ -1,20 +1,14 @@
 """What torch's own tests ask of communication hooks, and what a DDP model may be used with."""
 
-import copy
-import warnings
-
 import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from models import Net, backward, batch, fingerprint, train_step, wrapped
+from models import Net, backward, descend, fingerprint, train_step, wrapped
 from ranks import attempted, results, started
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
-
-STEPS = 4
 
 
 class Powers(torch.nn.Module):
@@ -64,103 +58,6 @@ def test_fp32_fp16_and_bf16_are_as_near_as_torchs_own_hooks():
         assert max(gaps["fp32"]) <= 0
         assert max(gaps["fp16"] + gaps["bf16"]) <= 1e-4
         assert gaps["fp16"][0] > 0 and gaps["bf16"][0] > 0, "nothing was rounded: nothing tested"
-
-
-def one_batch(model, rank, number):
-    backward(model, rank, number)
-
-
-def autocast(model, rank, number):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        backward(model, rank, number)
-
-
-def recomputed(model, rank, number):
-    """A backward pass within a backward pass, and a layer that is used twice."""
-    x, y = batch(rank, number)
-    model.zero_grad()
-    if not hasattr(model.module, "whole"):
-        model.module.whole = model.module.layers.forward
-        layers = model.module.layers
-        layers.forward = lambda x: checkpoint(layers[0], checkpoint(
-            model.module.whole, x, use_reentrant=True), use_reentrant=True)  # fmt: skip
-    (model(x.requires_grad_()) - y).square().mean().backward()
-
-
-def never_used(model, rank, number):
-    """The extra layer is in no graph."""
-    model.module.calls = 1
-    backward(model, rank, number)
-
-
-def accumulated(model, rank, number):
-    """Not in the first step, of which DDP itself learns a static graph."""
-    model.zero_grad()
-    if number:
-        with model.no_sync():
-            (model(batch(rank, 9)[0])).square().mean().backward()
-    (model(batch(rank, number)[0])).square().mean().backward()
-
-
-STATIC = {"static_graph": True}
-CASES = {
-    "autocast": (autocast, {}, False),
-    "static, recomputed": (recomputed, STATIC, False),
-    "static, never used": (never_used, STATIC, True),
-    "static, no_sync": (accumulated, STATIC, False),
-    "static, find_unused": (never_used, {**STATIC, "find_unused_parameters": True}, True),
-    "no broadcasts": (one_batch, {"broadcast_buffers": False}, False),
-}
-IN_NEWER_TORCH = {
-    "no first broadcast": (one_batch, {"init_sync": False}, False),
-    "skip unused": (
-        never_used,
-        {"find_unused_parameters": True, "skip_all_reduce_unused_params": True},
-        True,
-    ),
-    "caps of buckets": (one_batch, {"bucket_cap_mb_list": [1, 2]}, False),
-    "batched copy": (one_batch, {"batched_grad_copy": True}, False),
-}
-
-
-def known(options) -> bool:
-    code = DistributedDataParallel.__init__.__code__
-    return all(name in code.co_varnames for name in options)
-
-
-def compare(rank, world_size, report):
-    warnings.simplefilter("ignore")
-    seen = {}
-    for case, (run, options, sometimes) in {**CASES, **IN_NEWER_TORCH}.items():
-        if not known(options):
-            continue
-        models = [
-            DistributedDataParallel(
-                Net(sometimes), **{"bucket_cap_mb": 0.03, **copy.deepcopy(options)}
-            )
-            if "bucket_cap_mb_list" not in options
-            else DistributedDataParallel(Net(sometimes), **copy.deepcopy(options))
-            for _ in range(2)
-        ]
-        hook = deltawire.torch.register(models[1], "fp32")
-        for number in range(STEPS):
-            for model in models:
-                run(model, rank, number)
-                with torch.no_grad():
-                    for parameter in model.parameters():
-                        if parameter.grad is not None:
-                            parameter -= 0.05 * parameter.grad
-        assert hook.last_error is None and hook.metrics()["steps"] == STEPS, case
-        seen[case] = [fingerprint(model) for model in models]
-        hook.close()
-    return seen
-
-
-def test_with_fp32_training_is_plain_ddps_bit_for_bit():
-    first, second = results(compare, 2)
-    assert first == second and set(CASES) <= set(first)
-    for case, (plain, ours) in first.items():
-        assert plain == ours, case
 
 
 def uneven_inputs(rank, world_size, report):
@@ -281,9 +178,7 @@ def compile_several_buckets(rank, world_size, report):
         for _ in range(3):
             model.zero_grad()
             model(x).square().mean().backward()
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter -= 0.05 * parameter.grad
+            descend(model)
         ends.append(fingerprint(ddp))
         if hook:
             buckets = hook.metrics()["buckets"]

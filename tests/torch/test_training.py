@@ -5,10 +5,9 @@ import time
 
 import deltawire
 import deltawire.torch
-import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
+from local_rounds import mean_of
 from models import Net, backward, fingerprint, train_step, wrapped
 from ranks import results, started
 
@@ -21,20 +20,6 @@ def local_gradients(module, rank, step):
     return [p.grad.detach().cpu().clone() for p in module.parameters()]
 
 
-def mean_in_rank_order(rank, world_size, gradients):
-    """The stated arithmetic of `direct(fp32)`: sum, in rank order, of products with 1/N."""
-    scale = np.float32(1) / np.float32(world_size)
-    means = []
-    for gradient in gradients:
-        shares = [torch.empty_like(gradient) for _ in range(world_size)]
-        dist.all_gather(shares, gradient)
-        total = np.zeros(gradient.shape, np.float32)
-        for share in shares:
-            total = total + scale * share.numpy()
-        means.append(total)
-    return means
-
-
 def compare_with_plain(rank, world_size, report):
     module = Net()
     plain, hooked = wrapped(copy.deepcopy(module)), wrapped(module)
@@ -42,7 +27,7 @@ def compare_with_plain(rank, world_size, report):
     bit_equal, worst = True, 0.0
     for step in range(STEPS):
         alone = copy.deepcopy(module)
-        expected = mean_in_rank_order(rank, world_size, local_gradients(alone, rank, step))
+        expected = [mean_of(each).numpy() for each in local_gradients(alone, rank, step)]
         backward(plain, rank, step)
         backward(hooked, rank, step)
         for ours, theirs, stated in zip(

@@ -1,6 +1,18 @@
-"""Sees from which threads a session is given buckets."""
+"""Sees from which threads a session is given buckets, and what is logged."""
 
+import logging
 import threading
+
+
+def logged(level: int = logging.INFO) -> list[str]:
+    """What the library logs from now on in this process, at this level and above; it grows."""
+    texts: list[str] = []
+    handler = logging.Handler(level)
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logger = logging.getLogger("deltawire")
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    return texts
 
 
 class Watched:

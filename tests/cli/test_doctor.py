@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cli_program import BINARY, ROOT, assert_refused, must_run, run
+from hosts import hosts
 from ports import kept_port
 
 from lab.ranks.namespaces import NamespaceError, Namespaces, run_command
@@ -82,18 +83,6 @@ class Site:
 
 def texts(findings: dict, is_wrong: bool) -> str:
     return "\n".join(each["what"] for each in findings["advice"] if each["is_wrong"] == is_wrong)
-
-
-@contextmanager
-def network_of(rate: float | None) -> Iterator[Namespaces]:
-    try:
-        network = Namespaces(2, rate).__enter__()
-    except NamespaceError as cause:
-        pytest.skip(str(cause))
-    try:
-        yield network
-    finally:
-        network.remove()
 
 
 def forbid_bbr() -> None:
@@ -169,7 +158,7 @@ def test_it_prints_the_files_that_start_a_job():
 
 
 def test_who_is_not_there_and_who_may_not_come(tmp_path: Path):
-    with network_of(None) as network:
+    with hosts(2, None) as network:
         first, second = Site(network, 0, tmp_path), Site(network, 1, tmp_path)
         _, found = first.examine(SECOND)
         assert f"nobody listens at {SECOND}:29600" in texts(found, True)
@@ -203,7 +192,7 @@ def test_several_faults_at_once_are_all_named(tmp_path: Path):
     other = b"0.0.1".ljust(len(version))
     older.write_bytes(BINARY.read_bytes().replace(version + b"\0", other + b"\0"))
     older.chmod(0o755)
-    with network_of(2.5e6) as network, group_of_one_processor() as join:
+    with hosts(2, 2.5e6) as network, group_of_one_processor() as join:
         first, second = Site(network, 0, tmp_path, "127.0.1.1"), Site(network, 1, tmp_path)
         block(network, 0, 29700)
         with second.serving(binary=older):
@@ -223,7 +212,7 @@ def test_several_faults_at_once_are_all_named(tmp_path: Path):
 
 
 def test_packets_that_are_too_large_for_the_way(tmp_path: Path):
-    with network_of(None) as network:
+    with hosts(2, None) as network:
         first, second = Site(network, 0, tmp_path), Site(network, 1, tmp_path)
         shape = ["root", "tbf", "rate", "1gbit", "burst", "1000", "latency", "100ms"]
         run_command("tc", "-n", network.name(1), "qdisc", "replace", "dev", "link0", *shape)
@@ -238,7 +227,7 @@ def test_a_long_line_that_loses_packets_without_bbr(tmp_path: Path):
     delay_line = BINARY.parent / "bench" / "delay_line"
     if not delay_line.exists() or not Path("/dev/net/tun").exists():
         pytest.skip("a long line needs bench/delay_line and /dev/net/tun")
-    with network_of(None) as network:
+    with hosts(2, None) as network:
         names = [network.name(rank) for rank in (0, 1)]
         carrier = subprocess.Popen([delay_line, *names, "20", "0.02", "20"], stdout=subprocess.PIPE)
         try:

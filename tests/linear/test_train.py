@@ -6,31 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_program import FAILURE, USAGE, assert_refused, must_run, run
-from linear_rows import FEATURES, text_of
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.libsvm"
-    path.write_text(text_of(2000))
-    return path
+from linear_rows import FEATURES, dense, text_of
 
 
 def train(*arguments: object) -> dict:
     return json.loads(must_run("train", "linear", *arguments, "--json", "-"))
-
-
-def dense(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    labels, rows = [], []
-    for line in path.read_text().splitlines():
-        label, *features = line.split()
-        row = np.zeros(FEATURES + 1)
-        for feature in features:
-            key, value = feature.split(":")
-            row[int(key)] = np.float32(value)
-        labels.append(float(label))
-        rows.append(row)
-    return np.array(rows), np.array(labels)
 
 
 def test_a_model_that_numpy_opens_and_predict_uses(data: Path, tmp_path: Path) -> None:

@@ -6,16 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_program import USAGE, assert_refused, must_run
-from linear_rows import FEATURES, text_of
+from linear_rows import FEATURES, dense, text_of
 
 L2, POWER = 0.1, 2.5
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.libsvm"
-    path.write_text(text_of(900))
-    return path
 
 
 def train(*arguments: object) -> dict:
@@ -25,17 +18,6 @@ def train(*arguments: object) -> dict:
 def weights(path: Path) -> np.ndarray:
     with np.load(path) as model:
         return model["weights"].astype(float)
-
-
-def dense(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    rows, labels = [], []
-    for line in path.read_text().splitlines():
-        label, *features = line.split()
-        rows.append(np.zeros(FEATURES + 1))
-        for key, value in (feature.split(":") for feature in features):
-            rows[-1][int(key)] = float(value)
-        labels.append(float(label))
-    return np.array(rows), np.array(labels)
 
 
 @pytest.mark.parametrize("codec", ["gather(fp32)", "direct(fp32)"])

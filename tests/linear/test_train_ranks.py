@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 from cli_program import BINARY, FAILURE, ROOT, TIMEOUT, USAGE, assert_refused
-from linear_rows import text_of
+from hosts import hosts
 from ports import kept_port
-
-from lab.ranks.namespaces import NamespaceError, Namespaces
 
 SLURM = ROOT / "examples" / "linear" / "slurm.sh"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
@@ -24,13 +22,6 @@ LAUNCHERS = re.compile(r"^(OMPI|PMI|PMIX|SLURM)_")
 def alone(**more: str) -> dict[str, str]:
     """An environment in which no launcher has started the program."""
     return {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)} | more
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.libsvm"
-    path.write_text(text_of(800))
-    return path
 
 
 @pytest.fixture
@@ -107,19 +98,14 @@ def test_srun_says_rank_and_world(data: Path, token: Path, port: int) -> None:
 
 
 def test_machines_meet_at_the_first(data: Path, token: Path, tmp_path: Path) -> None:
-    """Three network namespaces are three hosts: each has its own loopback and one address."""
-    try:
-        namespaces = Namespaces(3, None).__enter__()
-    except NamespaceError as cause:
-        pytest.skip(f"three hosts: {cause}")
     out = tmp_path / "out.json"
     settings = ("--data", data, "--epochs", 10)
-    meeting = ("--rendezvous", f"{namespaces.address(0)}:7171", "--token-file", token)
-    try:
+    with hosts(3) as network:
+        meeting = ("--rendezvous", f"{network.address(0)}:7171", "--token-file", token)
         ranks = [
             subprocess.Popen(
                 [
-                    *namespaces.command_prefix(rank),
+                    *network.command_prefix(rank),
                     *map(str, (BINARY, "train", "linear", *settings, *meeting)),
                     *("--world", "3", "--rank", str(rank), *(("--json", out) if rank == 0 else ())),
                 ],
@@ -131,8 +117,6 @@ def test_machines_meet_at_the_first(data: Path, token: Path, tmp_path: Path) -> 
             for rank in (2, 0, 1)
         ]
         assert ended(ranks) == [(0, "")] * 3
-    finally:
-        namespaces.remove()
     report = json.loads(out.read_text())
     assert losses(report) == losses(report_of(*settings, "--workers", 3))
 

@@ -5,15 +5,12 @@ from pathlib import Path
 
 import pytest
 from cli_program import must_run
-from linear_rows import text_of
 
 PARTS = ("compute", "encode", "exchange", "decode", "update")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_report_says_where_time_and_bytes_went(workers: int, tmp_path: Path) -> None:
-    data = tmp_path / "rows.libsvm"
-    data.write_text(text_of(2000))
+def test_the_report_says_where_time_and_bytes_went(workers: int, data: Path) -> None:
     report = json.loads(
         must_run(
             *("train", "linear", "--data", data, "--workers", workers, "--epochs", 4, "--stop", 0),

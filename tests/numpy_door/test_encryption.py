@@ -8,9 +8,8 @@ import sys
 
 import deltawire
 import pytest
+from hosts import hosts
 from ports import kept_port
-
-from lab.ranks.namespaces import NamespaceError, Namespaces
 
 SECRET = secrets.token_hex(32)
 LIMIT = 90  # seconds, of a rank on a busy machine
@@ -104,15 +103,11 @@ print(connection.recv(1).hex())
 
 def test_auto_encrypts_what_leaves_the_machine() -> None:
     """Two network namespaces are two machines; a rank begins there with TLS, and here without."""
-    try:
-        namespaces = Namespaces(2, None).__enter__()
-    except NamespaceError as cause:
-        pytest.skip(f"two machines: {cause}")
     environment = os.environ | {"DELTAWIRE_TOKEN": SECRET, "OPENBLAS_NUM_THREADS": "1"}
     begins = []
-    try:
-        for address, second in ((namespaces.address(0), 1), ("127.0.0.1", 0)):
-            here, there = namespaces.command_prefix(0), namespaces.command_prefix(second)
+    with hosts() as network:
+        for address, second in ((network.address(0), 1), ("127.0.0.1", 0)):
+            here, there = network.command_prefix(0), network.command_prefix(second)
             with subprocess.Popen(
                 [*here, sys.executable, "-c", FIRST_BYTE, address],
                 stdout=subprocess.PIPE,
@@ -127,6 +122,4 @@ def test_auto_encrypts_what_leaves_the_machine() -> None:
                     rank.kill()
                     rank.wait()
                     listener.kill()
-    finally:
-        namespaces.remove()
     assert begins == ["16", b"D".hex()]

@@ -1,13 +1,13 @@
 """`link=` on a real line: ranks that pace their sends at its rate lose next to nothing."""
 
+import contextlib
 import os
 import secrets
 import subprocess
 import sys
 
 import pytest
-
-from lab.ranks.namespaces import NamespaceError, Namespaces
+from hosts import hosts
 
 RANKS, VALUES, RATE = 4, 430_000, 1.25e6  # bytes a second; the rank's program has the same
 RANK = """
@@ -33,30 +33,19 @@ with deltawire.Session(
 
 @pytest.mark.timeout(240)
 def test_a_paced_line_loses_next_to_nothing() -> None:
-    try:
-        line = Namespaces(RANKS, RATE).__enter__()
-    except NamespaceError as cause:
-        pytest.skip(f"a line: {cause}")
     environment = os.environ | {"DELTAWIRE_TOKEN": secrets.token_hex(32)}
     environment["OPENBLAS_NUM_THREADS"] = "1"
-    ranks = []
-    try:
+    with hosts(RANKS, RATE) as line, contextlib.ExitStack() as started:
+        ranks = []
         for rank in range(RANKS):
             own = [sys.executable, "-c", RANK, str(rank), f"{line.address(0)}:29600", str(RATE)]
+            command = [*line.command_prefix(rank), *own]
             ranks.append(
-                subprocess.Popen(
-                    [*line.command_prefix(rank), *own],
-                    env=environment,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
+                subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
             )
+            started.callback(ranks[-1].wait)
+            started.callback(ranks[-1].kill)
         said = [rank.communicate(timeout=200)[0].split() for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        line.remove()
     for sent, again in (map(int, each) for each in said):
         # A rank's bytes, in packets of at most 64 KiB, before the line cuts them into smaller ones.
         assert sent > 2 * VALUES * 1.5 / 65_536

@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+from hosts import hosts
 from recipes import (
     FOLDER,
     MOST_LINES,
@@ -23,8 +24,6 @@ from recipes import (
     with_ours,
     without_ours,
 )
-
-from lab.ranks.namespaces import NamespaceError, Namespaces
 
 PROGRAMS = sorted(path.name for path in FOLDER.glob("*.py"))
 
@@ -88,7 +87,6 @@ def test_slurm_program(tmp_path):
 
 @pytest.mark.thorough
 def test_torchrun_on_two_hosts(tmp_path):
-    """Two network namespaces are two hosts: each has its own loopback and one address."""
     shutil.copy(FOLDER / "ddp.py", tmp_path)
     said = {}
 
@@ -111,18 +109,12 @@ def test_torchrun_on_two_hosts(tmp_path):
         )
         said[number] = (done.returncode, done.stdout)
 
-    try:
-        namespaces = Namespaces(2, None).__enter__()
-    except NamespaceError as cause:
-        pytest.skip(f"two hosts: {cause}")
-    try:
-        threads = [threading.Thread(target=host, args=(n, namespaces)) for n in range(2)]
+    with hosts() as network:
+        threads = [threading.Thread(target=host, args=(n, network)) for n in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    finally:
-        namespaces.remove()
     assert {number: code for number, (code, _) in said.items()} == {0: 0, 1: 0}, said
     for number in range(2):
         assert re.search(rf"rank {number}: loss", said[number][1])

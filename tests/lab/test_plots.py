@@ -55,8 +55,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     close("all")
 
 
-def test_every_row_that_lived_has_its_curve_and_its_bar():
+def test_every_row_that_lived_has_its_curve_and_its_bar(drawn: list):
     made = plots.draw_plots([a_row(0), a_row(1, failed="lost"), a_row(2)])
+    assert not drawn[0].legends and legend_of(drawn[0]), "a free corner takes it"
     assert sorted(made) == ["accuracy-bytes", "accuracy-time", "step-parts"]
     for svg in made.values():
         assert "row 0" in svg and "row 2" in svg
@@ -106,11 +107,6 @@ def check_that_it_covers_nothing(axes, extent) -> None:
             assert not extent.contains(x, y)
     for thing in (*axes.texts, *axes.patches):
         assert not thing.get_window_extent().overlaps(extent)
-
-
-def test_a_free_corner_takes_the_legend(drawn: list):
-    plots.draw_plots([a_row(number) for number in range(3)])
-    assert not drawn[0].legends and legend_of(drawn[0])
 
 
 def test_the_parts_of_a_step_add_up_to_it():

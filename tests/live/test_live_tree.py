@@ -3,6 +3,7 @@
 import contextlib
 import random
 import shutil
+from collections.abc import Iterator
 
 import pytest
 from deltawire import live
@@ -89,6 +90,17 @@ def several(publisher: live.Publisher, stack: contextlib.ExitStack) -> list[live
     return readers
 
 
+@contextlib.contextmanager
+def a_chain(count: int) -> Iterator[tuple[live.Publisher, list[live.Subscriber]]]:
+    """A publisher and so many readers, each of which reads from the one before."""
+    with publisher_of(weights(), fanout=1) as publisher, contextlib.ExitStack() as stack:
+        publish(publisher)
+        readers = several(publisher, stack)[:count]
+        follow(publisher, readers, 2)
+        assert [each.parent for each in readers[:2]] == [publisher.address, readers[0].address]
+        yield publisher, readers
+
+
 def follow(publisher: live.Publisher, readers: list[live.Subscriber], versions: int) -> None:
     """Publishes, and updates everybody."""
     for number in range(versions):
@@ -121,11 +133,7 @@ def test_the_publisher_sends_to_its_own_children_alone() -> None:
 
 def test_a_parent_dies() -> None:
     """Those below it get another one, and miss nothing."""
-    with publisher_of(weights(), fanout=1) as publisher, contextlib.ExitStack() as stack:
-        publish(publisher)
-        readers = several(publisher, stack)
-        follow(publisher, readers, 2)
-        assert readers[0].parent == publisher.address
+    with a_chain(READERS) as (publisher, readers):
         readers[0].close()
         readers[3].close()
         left = [reader for number, reader in enumerate(readers) if number not in (0, 3)]
@@ -137,11 +145,7 @@ def test_a_parent_dies() -> None:
 
 def test_a_parent_that_is_reached_by_the_publisher_alone() -> None:
     """The publisher believes those who can't read from it."""
-    with publisher_of(weights(), fanout=1) as publisher, contextlib.ExitStack() as stack:
-        publish(publisher)
-        readers = several(publisher, stack)[:2]
-        follow(publisher, readers, 1)
-        assert readers[1].parent == readers[0].address
+    with a_chain(2) as (publisher, readers):
         readers[0]._server.close()
         follow(publisher, readers, 2)
         assert readers[1].parent != readers[0].address
@@ -150,11 +154,7 @@ def test_a_parent_that_is_reached_by_the_publisher_alone() -> None:
 def test_a_parent_lags(monkeypatch) -> None:
     """It answers, but has nothing new: its children go elsewhere."""
     monkeypatch.setattr(following, "LAG_SECONDS", 0.6)
-    with publisher_of(weights(), fanout=1) as publisher, contextlib.ExitStack() as stack:
-        publish(publisher)
-        readers = several(publisher, stack)[:2]
-        follow(publisher, readers, 1)
-        assert readers[1].parent == readers[0].address
+    with a_chain(2) as (publisher, readers):
         monkeypatch.setattr(readers[0]._board, "announce", lambda *_: None)
         follow(publisher, readers, 2)
         assert readers[1].parent != readers[0].address
@@ -179,11 +179,7 @@ def test_what_a_parent_lacks_comes_from_the_publisher() -> None:
 
 def test_a_parent_with_a_damaged_file() -> None:
     """It is found by its checksum, and the publisher gives the right one."""
-    model = weights()
-    with publisher_of(model, fanout=1) as publisher, contextlib.ExitStack() as stack:
-        publish(publisher)
-        readers = several(publisher, stack)[:2]
-        follow(publisher, readers, 1)
+    with a_chain(2) as (publisher, readers):
         parent, child = readers
         board: Board = parent._board
         real = board.data

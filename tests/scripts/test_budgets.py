@@ -1,18 +1,11 @@
 """What counts as product, library and tests, and the limits on them."""
 
-import contextlib
-import io
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
 import budgets  # noqa: E402
-import check_layers  # noqa: E402
+import pytest
+from planted import bare, check
 
 PRODUCT, LIBRARY, FILES, PYTHON, LAB, TESTS, TRACKED = budgets.LIMITS
 
@@ -28,9 +21,7 @@ def tree(tmp_path: Path) -> Path:
     for i, name in enumerate(names):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("\n" * 2**i)
-    (tmp_path / "docs" / "design").mkdir(parents=True)
-    shutil.copy(ROOT / "docs" / "design" / "architecture.md", tmp_path / "docs" / "design")
-    return tmp_path
+    return bare(tmp_path)
 
 
 def counts(root: Path) -> dict[str, int | None]:
@@ -63,22 +54,17 @@ def test_git_says_what_counts_where_there_is_one(tree: Path) -> None:
 
 @pytest.mark.parametrize("limit", [0b111111, 0b111110])
 def test_the_checker_fails_above_a_limit(
-    tree: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+    tree: Path, limit: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setitem(budgets.LIMITS, PRODUCT, limit)
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        check_layers.main([str(tree)])
-        status = budgets.main([str(tree)])
+    _, said = check(tree)
+    status = budgets.main([str(tree)])
     problem = f"{PRODUCT}: 63, the limit is 62 (scripts/budgets.py)"
-    assert (problem in out.getvalue()) == (limit < 63)
+    assert (problem in said) == (limit < 63)
     assert status == (limit < 63)
-    assert "no git" in out.getvalue()
+    assert "no git" in capsys.readouterr().out
 
 
 def test_the_checker_says_aloud_what_it_could_not_count(tree: Path) -> None:
     (tree / "CMakeLists.txt").write_text("")  # a whole tree
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        check_layers.main([str(tree)])
-    assert f"note: {TRACKED}: not counted" in out.getvalue()
+    assert f"note: {TRACKED}: not counted" in check(tree)[1]

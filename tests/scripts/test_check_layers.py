@@ -1,55 +1,26 @@
 """The checker of the project's rules passes on this tree and fails on each planted defect."""
 
-import contextlib
-import io
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from planted import ROOT, bare, check, expect_one, plant
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "check_layers.py"
-sys.path.insert(0, str(SCRIPT.parent))
-import check_layers  # noqa: E402
 import class_sizes  # noqa: E402
 import cpp_source  # noqa: E402
-
-
-def check(root: Path) -> subprocess.CompletedProcess:
-    """Runs the checker without a process for each test."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        status = check_layers.main([str(root)])
-    return subprocess.CompletedProcess(SCRIPT, status, out.getvalue())
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
     """A small tree under the real rules, without defects until a test plants one."""
-    (tmp_path / "docs" / "design").mkdir(parents=True)
-    shutil.copy(ROOT / "docs" / "design" / "architecture.md", tmp_path / "docs" / "design")
+    bare(tmp_path)
     plant(tmp_path, "include/deltawire/result.h", "#include <string>\n")
     plant(tmp_path, "src/base/bits.h", "int bits();\n")
     plant(tmp_path, "src/wire/frame.cc", '#include "base/bits.h"\n#include "deltawire/frame.h"\n')
-    assert check(tmp_path).returncode == 0
+    assert check(tmp_path)[0] == 0
     return tmp_path
-
-
-def plant(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def expect_one(root: Path, *words: str) -> None:
-    result = check(root)
-    assert result.returncode == 1
-    first, *rest = result.stdout.splitlines()
-    assert len(rest) == 1, result.stdout
-    for word in words:
-        assert word in first
 
 
 def test_no_row_lets_the_library_see_an_application(house: Path) -> None:
@@ -58,9 +29,9 @@ def test_no_row_lets_the_library_see_an_application(house: Path) -> None:
     text = page.read_text()
     assert row in text
     page.write_text(text.replace(row, row + "`linear` "))
-    result = check(house)
-    assert result.returncode == 1
-    assert "server" in result.stdout and "linear" in result.stdout and "apps/" in result.stdout
+    status, said = check(house)
+    assert status == 1
+    assert "server" in said and "linear" in said and "apps/" in said
 
 
 @pytest.mark.parametrize("planted", [False, True])
@@ -70,17 +41,17 @@ def test_the_program_says_what_it_found(house: Path, planted: bool) -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT, house], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (int(planted), check(house).stdout)
+    assert (done.returncode, done.stdout) == (int(planted), check(house)[1])
 
 
 def test_a_long_file_is_a_question_and_a_longer_one_is_wrong(house: Path) -> None:
     plant(house, "src/base/long.cc", "int x();\n" * 400)
-    assert "question" not in check(house).stdout
+    assert "question" not in check(house)[1]
     for lines in (401, 800):
         plant(house, "src/base/long.cc", "int x();\n" * lines)
-        result = check(house)
-        assert result.returncode == 0
-        assert f"question: src/base/long.cc has {lines} lines" in result.stdout
+        status, said = check(house)
+        assert status == 0
+        assert f"question: src/base/long.cc has {lines} lines" in said
     plant(house, "src/base/long.cc", "int x();\n" * 801)
     expect_one(house, "src/base/long.cc:801:", "801 lines", "800")
 
@@ -90,7 +61,7 @@ def test_a_class_of_41_members(house: Path) -> None:
     methods = "".join(f"  int method{i}(int a, int b) const;\n" for i in range(19))
     begin = "\nclass Large : Base {\n public:\n  using Base::Base;\n"
     plant(house, "src/base/a.h", f"{begin}{methods}  int f() {{ return 1; }}\n{fields}}};\n")
-    assert check(house).returncode == 0
+    assert check(house)[0] == 0
     plant(house, "src/base/a.h", f"{begin}{methods}  int f(), g();\n  int x;\n{fields}}};\n")
     expect_one(house, "src/base/a.h:2:", "Large has 41 members (20 methods, 21 fields)", "40")
 
@@ -107,7 +78,7 @@ def test_a_class_in_three_files(house: Path) -> None:
     plant(house, "src/base/a.cc", '#include "base/a.h"\nvoid A::f() {\n}\n')
     plant(house, "src/base/a_test.cc", '#include "base/a.h"\nTEST(A, F) {\n  A::f();\n}\n')
     plant(house, "src/wire/a.cc", "class A {};\nvoid A::f() {\n}\n")  # another one
-    assert check(house).returncode == 0
+    assert check(house)[0] == 0
     plant(
         house, "src/base/a_rest.cc", '#include "a.h"\nnamespace deltawire {\nint A::g() {\n}\n}\n'
     )
@@ -121,45 +92,43 @@ def test_a_class_that_was_larger_before_may_only_shrink(
     body = "".join(f"  int field{i}_;\n" for i in range(45))
     plant(house, "src/base/a.h", f"struct Large {{\n{body}}};\n")
     monkeypatch.setattr(class_sizes, "EXCEPTIONS", {"Large": (45, 1)})
-    result = check(house)
-    assert result.returncode == 0 and "question" not in result.stdout
+    status, said = check(house)
+    assert status == 0 and "question" not in said
     monkeypatch.setattr(class_sizes, "EXCEPTIONS", {"Large": (46, 1)})
-    result = check(house)
-    assert result.returncode == 0
-    assert "question: Large has shrunk to (45, 1)" in result.stdout
+    status, said = check(house)
+    assert status == 0
+    assert "question: Large has shrunk to (45, 1)" in said
     monkeypatch.setattr(class_sizes, "EXCEPTIONS", {"Large": (44, 1), "Gone": (50, 4)})
-    result = check(house)
-    assert result.returncode == 1
-    assert (
-        "src/base/a.h:1: Large has 45 members (0 methods, 45 fields), the limit is 44"
-        in result.stdout
-    )
-    assert "question: Gone needs no exception any more" in result.stdout
+    status, said = check(house)
+    assert status == 1
+    assert "src/base/a.h:1: Large has 45 members (0 methods, 45 fields), the limit is 44" in said
+    assert "question: Gone needs no exception any more" in said
 
 
 def test_figures(house: Path) -> None:
     plant(house, "src/base/a.h", "struct Large {\n  int a;\n};\n")
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert check_layers.main([str(house), "--figures"]) == 0
-    rows = [row.split() for row in out.getvalue().splitlines()]
+    status, said = check(house, "--figures")
+    rows = [row.split() for row in said.splitlines()]
+    assert status == 0
     assert ["1", "0", "1", "1", "Large", "src/base/a.h"] in rows
     assert ["2", "4", "src/base"] in rows
     assert ["4", "7", "all"] in rows
 
 
-def test_a_cpp_function_of_61_lines(house: Path) -> None:
-    plant(house, "src/base/f.cc", "\nint f() {\n" + "  g();\n" * 58 + "}\n")
-    assert check(house).returncode == 0
-    plant(house, "src/base/f.cc", "\nint f() {\n" + "  g();\n" * 59 + "}\n")
-    expect_one(house, "src/base/f.cc:2:", "f has 61 lines", "60")
-
-
-def test_a_python_function_of_61_lines(house: Path) -> None:
-    plant(house, "lab/f.py", "def f():\n" + "    g()\n" * 59)
-    assert check(house).returncode == 0
-    plant(house, "lab/f.py", "def f():\n" + "    g()\n" * 60)
-    expect_one(house, "lab/f.py:1:", "f has 61 lines", "60")
+@pytest.mark.parametrize(
+    ("file", "begin", "line", "most", "end"),
+    [
+        ("src/base/f.cc", "\nint f() {\n", "  g();\n", 58, "}\n"),
+        ("lab/f.py", "def f():\n", "    g()\n", 59, ""),
+    ],
+)
+def test_a_function_of_61_lines(
+    house: Path, file: str, begin: str, line: str, most: int, end: str
+) -> None:
+    plant(house, file, begin + line * most + end)
+    assert check(house)[0] == 0
+    plant(house, file, begin + line * (most + 1) + end)
+    expect_one(house, f"{file}:{begin.count(chr(10))}:", "f has 61 lines", "60")
 
 
 @pytest.mark.parametrize(
@@ -178,8 +147,8 @@ def test_a_python_function_of_61_lines(house: Path) -> None:
 )
 def test_a_python_function_is_found_in_every_block(house: Path, around: str) -> None:
     plant(house, "lab/f.py", f"{around}\n    def f():\n" + "        g()\n" * 60)
-    said = check(house)
-    assert "f has 61 lines" in said.stdout, said.stdout
+    _, said = check(house)
+    assert "f has 61 lines" in said, said
 
 
 def test_a_docstring_does_not_count(house: Path) -> None:
@@ -254,8 +223,8 @@ def test_an_include_against_the_arrows(house: Path, file: str, included: str) ->
 )
 def test_an_include_along_the_arrows(house: Path, file: str, included: str) -> None:
     plant(house, file, f'#include "{included}"\n')
-    result = check(house)
-    assert result.returncode == 0, result.stdout
+    status, said = check(house)
+    assert status == 0, said
 
 
 def test_a_kernel_that_allocates(house: Path) -> None:
@@ -268,7 +237,7 @@ def test_instructions_are_for_kernels_of_their_instruction_set(
     house: Path, target: str, header: str
 ) -> None:
     plant(house, f"src/codecs/bf16/bf16_{target}.cc", f"#include <{header}>\n")
-    assert check(house).returncode == 0
+    assert check(house)[0] == 0
     plant(house, "src/codecs/bf16/bf16_ref.cc", f"#include <{header}>\n")
     expect_one(house, "bf16_ref.cc:1:", header)
 
@@ -299,9 +268,9 @@ def test_a_name_that_says_nothing(house: Path, name: str) -> None:
 def test_a_tensor_that_depends_on_torchs_defaults(house: Path, call: str, missing: str) -> None:
     good = "torch.zeros(3, dtype=torch.float32, device=here), torch.zeros_like(x)"
     plant(house, "python/deltawire/arrays.py", f"x = {good}\n")
-    assert check(house).returncode == 0
+    assert check(house)[0] == 0
     plant(house, "lab/made.py", f"x = {call}\n")
-    assert check(house).returncode == 0
+    assert check(house)[0] == 0
     plant(house, "python/deltawire/arrays.py", f"x = {good}\ny = {call}\n")
     expect_one(house, "python/deltawire/arrays.py:2:", missing)
 
@@ -317,16 +286,16 @@ def test_a_tensor_that_depends_on_torchs_defaults(house: Path, call: str, missin
 )
 def test_who_takes_a_specs_text_apart(house: Path, file: str, line: str) -> None:
     plant(house, "src/reduce/made.cc", "bool f() { return spec.starts_with(name); }\n")
-    assert check(house).returncode == 0
+    assert check(house)[0] == 0
     plant(house, file, f"{line}\n")
     expect_one(house, f"{file}:1:", "takes a spec's text apart")
 
 
 def test_a_page_without_the_table(house: Path) -> None:
     (house / "docs" / "design" / "architecture.md").write_text("# Architecture\n")
-    result = check(house)
-    assert result.returncode == 1
-    assert "no table" in result.stdout
+    status, said = check(house)
+    assert status == 1
+    assert "no table" in said
 
 
 SOURCE = r"""

@@ -1,33 +1,17 @@
 """The checker's rules for Python's imports pass on this tree and find each planted defect."""
 
-import contextlib
-import io
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-import check_layers  # noqa: E402
+from planted import bare, check, expect_one, plant
 
 PACKAGE = "python/deltawire"
-
-
-def check(root: Path) -> tuple[int, str]:
-    """Runs the checker without a process for each test."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        status = check_layers.main([str(root)])
-    return status, out.getvalue()
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
     """A small package under the real rules, without defects until a test plants one."""
-    (tmp_path / "docs" / "design").mkdir(parents=True)
-    shutil.copy(ROOT / "docs" / "design" / "architecture.md", tmp_path / "docs" / "design")
+    bare(tmp_path)
     for folder in ("", "torch", "torch/core", "torch/gpu", "torch/ddp"):
         plant(tmp_path, f"{PACKAGE}/{folder}/__init__.py")
     plant(tmp_path, f"{PACKAGE}/errors.py", "import json\nfrom deltawire import _core\n")
@@ -40,20 +24,6 @@ def house(tmp_path: Path) -> Path:
     plant(tmp_path, f"{PACKAGE}/torch/ddp/hook.py", "from deltawire.torch.core import staging\n")
     assert check(tmp_path)[0] == 0, check(tmp_path)[1]
     return tmp_path
-
-
-def plant(root: Path, name: str, text: str = "") -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def expect_one(root: Path, *words: str) -> None:
-    status, said = check(root)
-    assert status == 1
-    assert len(said.splitlines()) == 2, said
-    for word in words:
-        assert word in said.splitlines()[0]
 
 
 @pytest.mark.parametrize(

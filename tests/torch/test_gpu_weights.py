@@ -2,6 +2,7 @@
 
 import gpu
 import torch
+from deltawire import weight_store
 from deltawire.torch import Publisher, Subscriber
 from gpu import DEVICE
 
@@ -25,3 +26,22 @@ def test_live_weights_on_a_gpu() -> None:
             assert torch.equal(served.weight, trained.weight)
             assert served.weight.data_ptr() == place
             trained.weight[number::10] *= 1.01
+
+
+def test_weights_on_a_gpu(tmp_path) -> None:
+    torch.manual_seed(0)
+    trained = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 7))
+    trained = trained.to(DEVICE, torch.bfloat16)
+    served = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 7))
+    served = served.to(DEVICE, torch.bfloat16)
+    with weight_store.Store(tmp_path) as store:
+        store.publish(trained, 1)
+        served.load_state_dict(store.load())
+        places = [each.data_ptr() for each in served.parameters()]
+        with torch.no_grad():
+            trained[0].weight[::9] *= 1.01
+        store.publish(trained, 2)
+        assert store.update(served, from_version=1) == 2
+        assert [each.data_ptr() for each in served.parameters()] == places
+        assert all(map(torch.equal, served.parameters(), trained.parameters()))
+        assert store.update(served, to_version=1) == 1

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 
+import deltawire
 from ports import kept_port
 
 CONTEXT = multiprocessing.get_context("forkserver")  # tests/fork_server.py says why
@@ -24,6 +25,12 @@ def settings(**changed) -> dict:
         "connect_timeout": 40.0,
         "arrival_timeout": 20.0,
     } | changed
+
+
+def session_of(rank, world_size, address: str, spec="3lc", **changed) -> deltawire.Session:
+    """A member's; without a rank it joins."""
+    place = {} if rank is None else {"rank": rank, "world_size": world_size}
+    return deltawire.Session(spec, **place, address=address, **settings(**changed))
 
 
 class Process:

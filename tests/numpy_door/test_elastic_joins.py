@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from elastic_steps import ELEMENTS, KILLED, STEPS, dies_when_a_view_is_agreed_on, steps_of
 from member_door import members_at
-from members import LIMIT, Process, members, settings
+from members import LIMIT, Process, members, session_of, settings
 from rank_threads import in_threads
 
 
@@ -70,9 +70,8 @@ def grow(say, rank, world_size, address, spec, elements) -> None:
     """Steps until a process has joined, and ten more."""
     weights = np.full(ELEMENTS, 7.0, np.float32)
     other = np.arange(elements, dtype=np.int64)
-    place = {} if rank is None else {"rank": rank, "world_size": world_size}
-    changed = settings(state=lambda: {"weights": weights, "other": other})
-    with deltawire.Session(spec, **place, address=address, **changed) as session:
+    state = {"weights": weights, "other": other}
+    with session_of(rank, world_size, address, spec, state=lambda: state) as session:
         if session.joined_state is not None:
             weights[:] = session.joined_state["weights"]
             assert (session.joined_state["other"] == other).all()
@@ -113,9 +112,7 @@ def test_a_process_that_joins_takes_part_in_the_next_step(spec: str, elements: i
 def early(say, rank, world_size, address) -> None:
     """Rank 0 lets a process join before it begins the first step, in which rank 1 waits for it."""
     weights = np.zeros(ELEMENTS, np.float32)
-    place = {} if rank is None else {"rank": rank, "world_size": world_size}
-    changed = settings(state=lambda: {"weights": weights})
-    with deltawire.Session("3lc", **place, address=address, **changed) as session:
+    with session_of(rank, world_size, address, state=lambda: {"weights": weights}) as session:
         end = time.monotonic() + LIMIT
         while rank == 0 and not session._session.has_joiners and time.monotonic() < end:
             time.sleep(0.02)
@@ -145,12 +142,10 @@ def test_any_member_names_the_one_that_takes_joiners_in() -> None:
 def burst(say, rank, world_size, address) -> None:
     """Two go on, though three come at once, and die before they are connected."""
     weights = np.zeros(ELEMENTS, np.float32)
-    place = {} if rank is None else {"rank": rank, "world_size": world_size}
     if rank is None:
         dies_when_a_view_is_agreed_on()
     # Who waited for the dead would wait too long.
-    changed = settings(connect_timeout=2 * LIMIT)
-    with deltawire.Session("3lc", **place, address=address, **changed) as session:
+    with session_of(rank, world_size, address, connect_timeout=2 * LIMIT) as session:
         steps_of(say, session, KILLED, weights)
         time.sleep(3.0)  # meanwhile they come
         steps_of(say, session, STEPS, weights)
@@ -168,9 +163,8 @@ def test_joiners_that_die_take_nobody_s_quorum() -> None:
 def floor(say, rank, world_size, address) -> None:
     """Rank 0 dies in the fourth step; three are needed."""
     weights = np.zeros(ELEMENTS, np.float32)
-    place = {} if rank is None else {"rank": rank, "world_size": world_size}
-    changed = settings(at_least=3, state=lambda: {"weights": weights})
-    with deltawire.Session("3lc", **place, address=address, **changed) as session:
+    changed = {"at_least": 3, "state": lambda: {"weights": weights}}
+    with session_of(rank, world_size, address, **changed) as session:
         say(("doors", [each["address"] for each in session.members()]))
         if session.joined_state is not None:
             weights[:] = session.joined_state["weights"]
@@ -210,14 +204,12 @@ def test_a_process_with_other_shapes_leaves_alone() -> None:
     over = threading.Event()
 
     def live(rank: int, address: str) -> None:
-        with deltawire.Session(
-            "fp32", rank=rank, world_size=2, address=address, **settings()
-        ) as session:
+        with session_of(rank, 2, address, "fp32") as session:
             while not over.is_set():
                 session.all_reduce({"x": np.ones(300, np.float32), "y": np.ones(300, np.float32)})
 
     def join(**shapes: int) -> None:
-        with deltawire.Session("fp32", address=addresses[0], **settings()) as session:
+        with session_of(None, None, addresses[0], "fp32") as session:
             session.all_reduce({name: np.ones(size, np.float32) for name, size in shapes.items()})
 
     addresses: list[str] = []

@@ -17,7 +17,7 @@ from elastic_steps import (
     gradient,
     steps_of,
 )
-from members import LIMIT, SECRET, members, settings
+from members import LIMIT, SECRET, members, session_of
 from rank_threads import in_threads
 
 
@@ -32,9 +32,7 @@ def lose(say, rank, world_size, address, spec, victims, changed) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        with deltawire.Session(
-            spec, rank=rank, world_size=world_size, address=address, **settings(**changed)
-        ) as session:
+        with session_of(rank, world_size, address, spec, **changed) as session:
             steps_of(say, session, STEPS, weights, before)
             say(("events", session.events, session.metrics()))
     except deltawire.DeltawireError as error:
@@ -147,9 +145,7 @@ def test_a_death_while_the_others_meet(second: int) -> None:
 def part(say, rank, world_size, address, leavers, error) -> None:
     """The leavers leave before the fourth step: with the error, or by will if it is None."""
     weights = np.zeros(ELEMENTS, np.float32)
-    with deltawire.Session(
-        "3lc", rank=rank, world_size=world_size, address=address, **settings()
-    ) as session:
+    with session_of(rank, world_size, address) as session:
         steps_of(say, session, KILLED, weights)
         if rank in leavers:
             if error is not None:

@@ -10,7 +10,7 @@ import pytest
 from deltawire import _core
 from elastic_steps import ELEMENTS, KILLED, STEPS, steps_of
 from member_door import JOIN, refusal, token
-from members import LIMIT, SECRET, members, settings
+from members import LIMIT, SECRET, members, session_of
 
 
 def test_who_joins_waits_for_a_member_that_is_slow():
@@ -43,9 +43,7 @@ def stall(say, rank, world_size, address) -> None:
             if rank == 0:
                 ctypes.PyDLL(None).sleep(4)
 
-    with deltawire.Session(
-        "3lc", rank=rank, world_size=world_size, address=address, **settings()
-    ) as session:
+    with session_of(rank, world_size, address) as session:
         steps_of(say, session, STEPS, np.zeros(ELEMENTS, np.float32), before)
 
 

@@ -4,7 +4,7 @@ import deltawire
 import numpy as np
 import pytest
 from deltawire.session.elastic import offered
-from members import CONTEXT, Process, members, settings
+from members import CONTEXT, Process, members, session_of
 
 
 def carry(say, rank, world_size, address, count) -> None:
@@ -16,9 +16,7 @@ def carry(say, rank, world_size, address, count) -> None:
         "table": np.arange(6, dtype=np.int64).reshape(2, 3).T,
         "empty": np.zeros((0, 4), np.float16),
     }
-    place = {} if rank is None else {"rank": rank, "world_size": world_size}
-    changed = settings(state=lambda: given)
-    with deltawire.Session("fp32", **place, address=address, **changed) as session:
+    with session_of(rank, world_size, address, "fp32", state=lambda: given) as session:
         say(("in", session.rank))
         if rank is None:
             for name, array in session.joined_state.items():
@@ -60,8 +58,7 @@ def give_when_mended(say, rank, world_size, address, mended) -> None:
             raise ValueError("no weights yet")
         return {"weights": np.full(300, 7, np.float32)}
 
-    place = {"rank": rank, "world_size": world_size}
-    with deltawire.Session("fp32", **place, address=address, **settings(state=state)) as session:
+    with session_of(rank, world_size, address, "fp32", state=state) as session:
         say(("in", rank))
         while not any(each["joined"] for each in session.events):
             session.all_reduce({"x": np.ones(300, np.float32)})
@@ -73,10 +70,10 @@ def test_a_state_that_fails_refuses_who_joins_and_ends_nobody():
         processes[1].until("in")
         words = f"state= of the member at {address} failed: ValueError: no weights yet"
         with pytest.raises(deltawire.DeltawireError, match=words) as refused:
-            deltawire.Session("fp32", address=address, **settings())
+            session_of(None, None, address, "fp32")
         assert refused.value.code == "Aborted"
         mended[0].set()  # the host gives it, though the other one can't
-        with deltawire.Session("fp32", address=address, **settings()) as session:
+        with session_of(None, None, address, "fp32") as session:
             assert (session.joined_state["weights"] == 7).all() and session.rank == 2
             session.all_reduce({"x": np.ones(300, np.float32)})
         assert [each.rest() for each in processes] == [[("in", 0)], []]

@@ -251,7 +251,13 @@ class Float32Twin:
 
 
 DOUBLE = MixedPrecisionPolicy(reduce_dtype=torch.float64)
-SGD = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1)  # of another model
+
+
+def others(_, lr):
+    """Another model's optimizer."""
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=lr)
+
+
 REFUSED = {
     "one dimension": (lambda mesh: fully_shard(Uneven(), mesh=mesh["shard"]), {}, "ValueError",
                       'mesh_dim_names=("replicate", "shard")'),
@@ -263,14 +269,15 @@ REFUSED = {
     "registered": (registered, {}, "ValueError", "is registered already; close its hook"),
     "float64": (lambda mesh: cut(Uneven(), mesh, mp_policy=DOUBLE), {},
                 "TypeError", "reduce_dtype=torch.float32"),
-    "optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": SGD, "spec": "gcomp"},
+    "optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": others, "spec": "gcomp"},
                   "ValueError", "optimizer=SGD holds none of the model's parameters"),
     "useless optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": torch.optim.SGD},
                           "ValueError", "optimizer= has no effect with 'fp32'"),
     "late": (lambda mesh: cut(Uneven(), mesh),
              {"spec": "topk", "optimizer": torch.optim.Adagrad},
              "ValueError", "not for Adagrad; leave optimizer= out"),
-    "late, another model's": (lambda mesh: cut(Uneven(), mesh), {"spec": "topk", "optimizer": SGD},
+    "late, another model's": (lambda mesh: cut(Uneven(), mesh),
+                              {"spec": "topk", "optimizer": others},
                               "ValueError", "optimizer=SGD holds none of the model's parameters"),
     "momentum": (lambda mesh: cut(Uneven(), mesh), {"momentum": "none"}, "ValueError",
                  "momentum='none' is neither"),
@@ -292,7 +299,7 @@ def refuse(rank, world_size, report):
     seen = {}
     for case, (make, options, kind, _) in REFUSED.items():
         model = make(mesh)
-        if isinstance(options.get("optimizer"), type):
+        if "optimizer" in options:
             options = {**options, "optimizer": options["optimizer"](model.parameters(), lr=0.1)}
         caught = attempted(
             lambda m=model, o=options: deltawire.torch.register(m, **{"spec": "fp32"} | o)

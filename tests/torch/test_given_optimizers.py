@@ -9,7 +9,6 @@ import pytest
 import torch
 from models import Net, backward, fingerprint, wrapped
 from ranks import attempted, results
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 
 class Wrapper(torch.optim.Optimizer):
@@ -112,6 +111,8 @@ def test_a_momentum_may_stay_in_the_optimizer():
 
 
 def not_optimizers(model):
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # it takes a while
+
     sgd = sgd_of(model)
     return {
         "not the class SGD: make one": torch.optim.SGD,

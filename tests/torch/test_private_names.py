@@ -11,7 +11,6 @@ import torch.distributed as dist
 from models import Net, wrapped
 from ranks import results
 from sharded import IS_SUPPORTED
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "deltawire" / "torch"
 
@@ -50,6 +49,8 @@ def of_group(ddp):
 
 
 def of_tensors(ddp):
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # it takes a while
+
     scaler = inspect.getsource(torch.amp.GradScaler)
     zero = inspect.getsource(ZeroRedundancyOptimizer)
     compiled = torch.compile(torch.nn.Linear(1, 1), backend="eager")

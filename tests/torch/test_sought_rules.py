@@ -10,7 +10,6 @@ import torch
 from models import Net, backward, batch, fingerprint, wrapped
 from ranks import results
 from test_row_energies import apart, exact_squares, received
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from watched import logged
 
 AdamW = torch.optim.AdamW
@@ -104,6 +103,8 @@ def test_means_are_finer_from_the_first_step_on():
 
 def not_taken(rank, world_size, report):
     """What is said of other optimizers; and whether one of them costs bytes."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # it takes a while
+
     told = {}
     ways = {
         "sgd": lambda p: [torch.optim.SGD(p, lr=0.01, momentum=0.9)],

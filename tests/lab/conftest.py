@@ -22,13 +22,10 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def namespaces() -> None:
     """Skips, with the reason, if this machine does not let us make network namespaces."""
-    from lab.ranks.namespaces import NamespaceError, Namespaces
+    from hosts import hosts
 
-    try:
-        with Namespaces(2, 12.5e6):
-            pass
-    except NamespaceError as cause:
-        pytest.skip(str(cause))
+    with hosts(rate=12.5e6):
+        pass
 
 
 @pytest.fixture

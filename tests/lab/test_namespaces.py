@@ -24,15 +24,6 @@ def names_of_namespaces(pid: int) -> list[str]:
     return [line for line in listed.stdout.split() if line.startswith(f"deltawire-{pid}-")]
 
 
-def why_not() -> str | None:
-    """The reason why namespaces can't be made here."""
-    try:
-        with Namespaces(2, 12.5e6):
-            return None
-    except NamespaceError as cause:
-        return str(cause)
-
-
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shutil, "which", lambda tool: f"/sbin/{tool}")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -69,9 +60,7 @@ def reaches(network: Namespaces, one: int, other: int, seconds: float = 10.0) ->
     return bool(found)
 
 
-def test_a_split_network_heals():
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
+def test_a_split_network_heals(namespaces):
     with Namespaces(3, None) as network:
         network.split([1, 2])
         assert reaches(network, 1, 2) and not reaches(network, 0, 2, 0.3)
@@ -82,10 +71,8 @@ def test_a_split_network_heals():
         assert reaches(network, 0, 2)
 
 
-def test_a_tiny_run_over_real_links(image_folder: Path, tmp_path: Path):
+def test_a_tiny_run_over_real_links(namespaces, image_folder: Path, tmp_path: Path):
     pytest.importorskip("deltawire.torch")
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
     arguments = [
         *("--namespaces", "--link", "200mbit", "--methods", "plain", "fp32"),
         *("--ranks", "2", "--steps", "6", "--batch", "4"),
@@ -104,9 +91,7 @@ def test_a_tiny_run_over_real_links(image_folder: Path, tmp_path: Path):
     assert names_of_namespaces(demo.pid) == []
 
 
-def test_namespaces_are_removed_whatever_happens():
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
+def test_namespaces_are_removed_whatever_happens(namespaces):
     with pytest.raises(ZeroDivisionError), Namespaces(3, 12.5e6):
         assert len(names_of_namespaces(os.getpid())) == 4
         raise ZeroDivisionError
@@ -123,9 +108,7 @@ with Namespaces(2, None):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_leaves_no_namespaces_behind(number: signal.Signals):
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
+def test_a_signal_leaves_no_namespaces_behind(namespaces, number: signal.Signals):
     root = Path(__file__).resolve().parents[2]
     program = subprocess.Popen([sys.executable, "-c", WAITING], cwd=root, stdout=subprocess.PIPE)
     try:
@@ -140,9 +123,7 @@ def test_a_signal_leaves_no_namespaces_behind(number: signal.Signals):
     assert names_of_namespaces(program.pid) == []
 
 
-def test_the_programs_own_signals_are_as_before():
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
+def test_the_programs_own_signals_are_as_before(namespaces):
     before = signal.getsignal(signal.SIGTERM)
     with Namespaces(2, None):
         if before is signal.SIG_DFL:

@@ -37,6 +37,12 @@ def port() -> Iterator[int]:
         yield number
 
 
+@pytest.fixture
+def meeting(data: Path, token: Path, port: int) -> tuple[object, ...]:
+    """Arguments of ranks that meet on this machine."""
+    return ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+
+
 def started(*arguments: object, **environment: str) -> subprocess.Popen:
     command = [BINARY, "train", "linear", *arguments]
     return subprocess.Popen(
@@ -88,8 +94,7 @@ def test_ranks_meet_at_rank_0_and_train_as_workers_do(
     assert losses(report) == losses(report_of(*settings, "--workers", 3))
 
 
-def test_srun_says_rank_and_world(data: Path, token: Path, port: int) -> None:
-    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+def test_srun_says_rank_and_world(meeting: tuple) -> None:
     meeting += ("--epochs", 10)
     ranks = [
         started(*meeting, SLURM_PROCID=str(rank), SLURM_STEP_NUM_TASKS="2") for rank in range(2)
@@ -121,8 +126,7 @@ def test_machines_meet_at_the_first(data: Path, token: Path, tmp_path: Path) -> 
     assert losses(report) == losses(report_of(*settings, "--workers", 3))
 
 
-def test_ports_and_listen_are_kept_to(data: Path, token: Path, port: int) -> None:
-    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+def test_ports_and_listen_are_kept_to(meeting: tuple) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -133,8 +137,7 @@ def test_ports_and_listen_are_kept_to(data: Path, token: Path, port: int) -> Non
     assert status == FAILURE and f":{only} is taken" in said and "rank 1" in said, said
 
 
-def test_ranks_that_do_not_fit_are_named_by_all(data: Path, token: Path, port: int) -> None:
-    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+def test_ranks_that_do_not_fit_are_named_by_all(meeting: tuple) -> None:
     meeting += ("--world", 2)
     ranks = [started(*meeting, "--rank", 0), started(*meeting, "--rank", 1, "--lr", 0.25)]
     for status, said in ended(ranks):
@@ -143,8 +146,7 @@ def test_ranks_that_do_not_fit_are_named_by_all(data: Path, token: Path, port: i
         assert said.startswith("deltawire: ") and said.count("\n") == 1, said
 
 
-def test_a_missing_rank_0_is_reported_at_the_timeout(data: Path, token: Path, port: int) -> None:
-    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+def test_a_missing_rank_0_is_reported_at_the_timeout(meeting: tuple, port: int) -> None:
     lone = started(*meeting, "--rank", 1, "--world", 2, "--timeout", 2)
     ((status, said),) = ended([lone])
     assert status == FAILURE

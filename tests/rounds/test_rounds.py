@@ -24,6 +24,13 @@ def close(found, due, rtol=1e-5, atol=1e-5):
         np.testing.assert_allclose(found[name], due[name], rtol=rtol, atol=atol)
 
 
+def begun(spec="sbc:p=1%", **options):
+    """A server in its first round, a client, and the model that this has received."""
+    server, client = rounds.Server(made(0), **options), rounds.Client(spec)
+    server.begin()
+    return server, client, client.receive(server.download("ann"))
+
+
 class Fleet:
     """Clients that make random changes, and the sum of what they wanted to send."""
 
@@ -65,10 +72,7 @@ def test_what_clients_wanted_is_applied_or_waits_when_replies_are_lost(spec):
 
 
 def test_accepted_updates_are_not_sent_again_and_lost_ones_are():
-    server = rounds.Server(made(0), down=None)
-    client = rounds.Client("fp32")
-    server.begin()
-    model = client.receive(server.download("ann"))
+    server, client, model = begun("fp32", down=None)
     change = made(1)
     lost = client.reply(added(model, change), 1)
     assert len(lost.frame) > 0
@@ -198,10 +202,8 @@ def test_an_unchanged_model_costs_nothing_and_a_small_change_little():
 
 
 def test_a_client_that_lost_its_state_asks_for_the_full_model_in_the_same_round():
-    server = rounds.Server(made(0))
-    server.begin()
-    client = rounds.Client("sbc:p=1%")
-    server.take("ann", client.reply(added(client.receive(server.download("ann")), made(1)), 1))
+    server, client, model = begun()
+    server.take("ann", client.reply(added(model, made(1)), 1))
     server.finish()
     server.begin()
     restarted = rounds.Client("sbc:p=1%")
@@ -215,10 +217,7 @@ def test_a_client_that_lost_its_state_asks_for_the_full_model_in_the_same_round(
 def test_momentum_and_models_that_do_not_fit_are_refused_before_anything_changes():
     with pytest.raises(deltawire.InvalidArgumentError, match="by name, in a dict"):
         rounds.Server(None)
-    server = rounds.Server(made(0))
-    server.begin()
-    client = rounds.Client("sbc:p=1%")
-    model = client.receive(server.download("ann"))
+    server, client, model = begun()
     state = client.state()
     name = next(iter(model))
     for momentum in (
@@ -236,10 +235,8 @@ def test_momentum_and_models_that_do_not_fit_are_refused_before_anything_changes
 
 
 def test_a_flipped_bit_in_a_clients_model_is_found():
-    server = rounds.Server(made(0))
-    server.begin()
-    client = rounds.Client("sbc:p=1%")
-    server.take("ann", client.reply(client.receive(server.download("ann")), 1))
+    server, client, model = begun()
+    server.take("ann", client.reply(model, 1))
     state = client.state()
     damaged = bytearray(state["model"])
     damaged[100] ^= 1
@@ -287,10 +284,7 @@ def test_random_codecs_draw_other_numbers_for_each_round_and_client():
 
 
 def test_momentum_of_what_was_sent_is_masked():
-    server = rounds.Server(made(0), down=None)
-    client = rounds.Client("topk:k=1%")
-    server.begin()
-    model = client.receive(server.download("ann"))
+    server, client, model = begun("topk:k=1%", down=None)
     momentum = {k: np.ones(s, np.float32) for k, s in SHAPES.items()}
     update = server.take("ann", client.reply(added(model, made(1)), 1, momentum=[momentum]))
     for name, buffer in momentum.items():
@@ -340,10 +334,7 @@ def test_a_bad_reply_is_refused_and_the_round_goes_on(which):
 
 
 def test_infinite_values_in_a_frame_are_refused():
-    server = rounds.Server(made(0), down=None)
-    client = rounds.Client("fp32")
-    server.begin()
-    model = client.receive(server.download("ann"))
+    server, client, model = begun("fp32", down=None)
     reply = client.reply(model, 1)
     raw = {k: np.full(s, np.nan, np.float32) for k, s in SHAPES.items()}
     frame = deltawire.Channel("fp32", world_size=65_535).encode(raw, step=0)
@@ -352,10 +343,7 @@ def test_infinite_values_in_a_frame_are_refused():
 
 
 def test_a_client_refuses_its_own_nan_and_keeps_its_state():
-    server = rounds.Server(made(0))
-    client = rounds.Client("sbc:p=1%")
-    server.begin()
-    model = client.receive(server.download("ann"))
+    _, client, model = begun()
     before = client.state()
     model["dense"][3, 4] = np.nan
     with pytest.raises(deltawire.DeltawireError, match="'dense' has values that are not finite"):
@@ -373,19 +361,14 @@ def test_a_client_refuses_its_own_nan_and_keeps_its_state():
     ],
 )
 def test_a_client_refuses_other_tensors_than_came(trained, words):
-    server = rounds.Server(made(0))
-    client = rounds.Client("sbc:p=1%")
-    server.begin()
-    client.receive(server.download("ann"))
+    _, client, _ = begun()
     with pytest.raises(deltawire.DeltawireError, match=words):
         client.reply(trained, 1)
 
 
 def test_a_client_that_names_specs_without_end_fills_no_memory_and_stops_nobody():
-    server = rounds.Server(made(0), down=None)
-    client = rounds.Client("int8")
-    server.begin()
-    reply = client.reply(added(client.receive(server.download("ann")), made(1)), 1)
+    server, client, model = begun("int8", down=None)
+    reply = client.reply(added(model, made(1)), 1)
     for number in range(1, 40):
         server.download("eve")
         with pytest.raises(deltawire.DeltawireError):

@@ -18,7 +18,7 @@ from deltawire.torch.auto import decision as auto_decision
 from deltawire.torch.auto.measuring import LinkProbe, StepClock, StepTimes
 from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import attempted, results
-from test_dtypes import Mixed, bits
+from test_dtypes import Mixed
 from test_dtypes import train as train_of_any_dtype
 from watched import logged
 
@@ -125,7 +125,7 @@ def as_it_is(rank, world_size, report):
         step += 1
     metrics = hook.metrics()
     hook.close()
-    return metrics["choice"], metrics["native_ms"], bits(model), heard
+    return metrics["choice"], metrics["native_ms"], fingerprint(model), heard
 
 
 def test_on_a_measured_loopback_it_does_what_its_figures_say():
@@ -189,7 +189,7 @@ def choose(rank, world_size, report, tier, dtype):
     with tempfile.TemporaryDirectory() as folder:
         assert deltawire.torch.timeline(hook, f"{folder}/{rank}.json").name == f"{rank}.json"
     hook.close()
-    return specs, metrics, str(table), table.to_dict(), lines, bits(model)
+    return specs, metrics, str(table), table.to_dict(), lines, fingerprint(model)
 
 
 @pytest.mark.parametrize(
@@ -251,23 +251,36 @@ def test_a_slow_link_gets_halves_in_the_native_all_reduce_where_no_codec_beats_t
     assert (halved - exact).norm() < exact.norm() / 128
 
 
+class Sums:
+    """Of all means of two models whose weights stay."""
+
+    def __init__(self, *models):
+        self.models, self.sums = models, [0.0, 0.0]
+
+    def step(self, rank, step):
+        for number, each in enumerate(self.models):
+            backward(each, rank, step)
+            flat = torch.cat([p.grad.reshape(-1).double() for p in each.parameters()])
+            self.sums[number] = self.sums[number] + flat
+
+    def apart(self):
+        one, other = self.sums
+        return float((one - other).norm() / other.norm())
+
+
 def leave(rank, world_size, report, coded):
     """Sums of all means, of a model whose weights stay, with a choice that is left again; and of
     plain DDP."""
     GivenTimes.coded = coded
-    model, plain = wrapped(Net()), wrapped(Net())
+    sums = Sums(model := wrapped(Net()), wrapped(Net()))
     hook = slow_link(model, "lossy")
-    sums = [0.0, 0.0]
     phases = []
     for step in range(DECIDED + 5):
-        for number, each in enumerate((model, plain)):
-            backward(each, rank, step)
-            flat = torch.cat([p.grad.reshape(-1).double() for p in each.parameters()])
-            sums[number] = sums[number] + flat
+        sums.step(rank, step)
         phases.append(hook.metrics()["phase"])
         if step == DECIDED - 1:
-            kept = float((sums[0] - sums[1]).norm() / sums[1].norm())
-    lost = float((sums[0] - sums[1]).norm() / sums[1].norm())
+            kept = sums.apart()
+    lost = sums.apart()
     explained = str(hook.explain())
     hook.close()
     return phases, kept, lost, explained

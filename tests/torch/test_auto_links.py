@@ -1,5 +1,6 @@
 """register(model, "auto") over real links between network namespaces, where they can be made."""
 
+import contextlib
 import datetime
 import itertools
 import multiprocessing
@@ -12,11 +13,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from deltawire.torch.auto import chooser
+from hosts import hosts
 from models import descend, fingerprint
 from test_auto import measured
 from torch.nn.parallel import DistributedDataParallel
-
-from lab.ranks.namespaces import NamespaceError, Namespaces
 
 _FORKSERVER = multiprocessing.get_context("forkserver")
 SLOW, FAST = 2.5e6, 250e6  # bytes a second
@@ -71,20 +71,15 @@ def train(rank, network, init, pipe):
 
 @pytest.mark.timeout(2 * LONG)
 def test_a_slow_link_is_compressed_and_a_faster_one_is_planned_anew(tmp_path):
-    network = Namespaces(2, SLOW)
-    try:
-        network.__enter__()
-    except NamespaceError as cause:
-        pytest.skip(str(cause))
-    ranks, pipes = [], []
-    try:
+    pipes = []
+    with hosts(2, SLOW) as network, contextlib.ExitStack() as started:
         for rank in range(2):
             ours, theirs = multiprocessing.Pipe()
             process = _FORKSERVER.Process(
                 target=train, args=(rank, network, tmp_path / "store", theirs), daemon=True
             )
             process.start()
-            ranks.append(process)
+            started.callback(process.kill)
             pipes.append(ours)
         for pipe in pipes:
             assert pipe.poll(LONG) and pipe.recv() == "faster"
@@ -95,11 +90,6 @@ def test_a_slow_link_is_compressed_and_a_faster_one_is_planned_anew(tmp_path):
         for pipe in pipes:
             assert pipe.poll(LONG)
             said.append(pipe.recv())
-    finally:
-        for process in ranks:
-            process.kill()
-            process.join(10)
-        network.remove()
     (choices, seen, explained, print_, fast), (others, _, _, other_print, _) = said
     assert choices == others and print_ == other_print
     if seen["native_ms"] > 1.5 * NATIVE_MS or fast > NATIVE_MS / 4:

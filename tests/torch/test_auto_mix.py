@@ -6,13 +6,12 @@ back are real. The decision alone: test_auto_decision.py.
 
 import deltawire
 import pytest
-import torch
 from deltawire.torch.auto import codec_figures
 from deltawire.torch.auto import measuring as auto_measuring
 from deltawire.torch.auto.measuring import LinkProbe, StepTimes
-from models import Net, backward, wrapped
+from models import Net, wrapped
 from ranks import results
-from test_auto import DECIDED, MEASURE, GivenTimes, slow_link
+from test_auto import DECIDED, MEASURE, GivenTimes, Sums, slow_link
 
 
 class ComputesLong(GivenTimes):
@@ -42,24 +41,20 @@ def given_figures(specs):
 
 def choose_by_bucket(rank, world_size, report, coded):
     ComputesLong.coded = coded
-    model, plain = wrapped(Net()), wrapped(Net())
+    sums = Sums(model := wrapped(Net()), wrapped(Net()))
     codec_figures.Trials.results = lambda trials: given_figures(trials.specs)
     auto_measuring._processors = lambda: world_size  # a core a rank
     hook = slow_link(model, "lossy", clock=ComputesLong)
     LinkProbe.result = lambda self, machine: (2e4, 0.0)
-    sums = [0.0, 0.0]
     for step in range(DECIDED + 5):
-        for number, each in enumerate((model, plain)):
-            backward(each, rank, step)
-            flat = torch.cat([p.grad.reshape(-1).double() for p in each.parameters()])
-            sums[number] = sums[number] + flat
+        sums.step(rank, step)
         if step == MEASURE:
             tried = hook.explain().decision
             codecs = {row.name: row.codec for row in hook.explain().tensors.rows}
             sent = hook.metrics()["bytes_sent"]
         if step == DECIDED - 1:
-            kept = float((sums[0] - sums[1]).norm() / sums[1].norm())
-    lost = float((sums[0] - sums[1]).norm() / sums[1].norm())
+            kept = sums.apart()
+    lost = sums.apart()
     metrics = hook.metrics()
     hook.close()
     return tried, codecs, sent, metrics, kept, lost, hook.last_error

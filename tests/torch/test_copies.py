@@ -11,7 +11,6 @@ import torch
 from local_rounds import saved
 from models import Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import results
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 
 def through_torch_save(model):
@@ -60,24 +59,6 @@ def test_a_copied_model_asks_to_be_registered_and_then_trains(way):
     assert steps == (5, 2) and error is None
     assert left == (1, 1), "the copy's old hooks are still there"
     assert original != twin, "the copy trained through the original's codec"
-
-
-def duplicate_with_torchs_hook(rank, world_size, report):
-    """What torch's own hooks allow: the measure for ours."""
-    model = wrapped(Net())
-    model.register_comm_hook(None, default_hooks.allreduce_hook)
-    train_step(model, rank, 0)
-    calls = 0
-    for make in WAYS.values():
-        twin = make(model)
-        train_step(twin, rank, 1)
-        calls += len(twin._comm_hooks)
-    return calls, fingerprint(twin)
-
-
-def test_torch_lets_models_with_hooks_be_copied():
-    first, second = results(duplicate_with_torchs_hook, 2)
-    assert first == second and first[0] == len(WAYS)
 
 
 def copy_the_hook(rank, world_size, report):

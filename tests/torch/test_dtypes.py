@@ -1,14 +1,13 @@
 """Gradients as they come: of 16 bits, of several dtypes in one model, and what is refused."""
 
 import copy
-import hashlib
 
 import deltawire.torch
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from models import WIDTH, batch, wrapped
+from models import WIDTH, batch, descend, fingerprint, wrapped
 from ranks import attempted, results
 
 STEPS = 3
@@ -32,14 +31,6 @@ class Mixed(torch.nn.Module):
         return x
 
 
-def bits(model):
-    """Of every bit of every parameter."""
-    state = hashlib.sha256()
-    for parameter in model.parameters():
-        state.update(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes())
-    return state.hexdigest()
-
-
 def own_gradients(model, rank, number):
     """By name, what this rank alone computes: float32 arrays, exactly."""
     x, y = batch(rank, number)
@@ -52,9 +43,7 @@ def train(model, rank, number, rate=0.5):
     x, y = batch(rank, number)
     model.zero_grad()
     (model(x).float() - y).square().mean().backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter -= rate * parameter.grad
+    descend(model, rate)
 
 
 def mean_in_float32(shares):
@@ -80,7 +69,7 @@ def lossless(rank, world_size, report, spec):
             expected = torch.from_numpy(expected).to(parameter.dtype)  # rounded once
             assert torch.equal(parameter.grad, expected), f"step {number}, {name}"
     raw = hook.metrics()["raw_bytes"]
-    return bits(model), raw, {p.grad.dtype for p in model.parameters()}
+    return fingerprint(model), raw, {p.grad.dtype for p in model.parameters()}
 
 
 @pytest.mark.parametrize(("spec", "world_size"), [("direct(fp32)", 3), ("gather(fp32)", 2)])

@@ -5,8 +5,9 @@ import deltawire.torch
 import pytest
 import torch
 from local_rounds import flat_of, mean_of
+from models import fingerprint
 from ranks import results
-from test_dtypes import EACH, Mixed, bits
+from test_dtypes import EACH, Mixed
 from test_dtypes import train as descend
 
 ULP = 2.0**-7  # of bfloat16, from 1 to 2
@@ -47,12 +48,12 @@ def as_written_out(rank):
                 for weight, parameter in zip(common, twin.parameters(), strict=True):
                     weight += mean_of(parameter.float() - weight.to(parameter.dtype).float())
                     parameter.copy_(weight)
-        equal.append(bits(model) == bits(twin))
+        equal.append(fingerprint(model) == fingerprint(twin))
     reference = flat_of(trainer)["reference"].values()
     equal.append(all(map(torch.equal, reference, common)))
     raw = trainer.step_records[0]["raw_bytes"]
     trainer.close()
-    return all(equal), bits(model), raw == 2 * sum(p.numel() for p in model.parameters()) * 2
+    return all(equal), fingerprint(model), raw == 2 * sum(p.numel() for p in model.parameters()) * 2
 
 
 def test_rounds_are_those_written_out(seen):
@@ -124,7 +125,7 @@ def keep_on_the_way(rank):
             kept = trainer.state_dict()
         descend(model, rank, step)
         trainer.stepped()
-    ends.append(bits(model))
+    ends.append(fingerprint(model))
     trainer.close()
     model = Mixed(EACH)
     inner, trainer = make(model, "topk:k=30%", **options)
@@ -132,9 +133,9 @@ def keep_on_the_way(rank):
     for step in range(5, 12):
         descend(model, rank, step)
         trainer.stepped()
-    ends.append(bits(model))
+    ends.append(fingerprint(model))
     trainer.exchange()
-    ends.append(bits(model))
+    ends.append(fingerprint(model))
     with pytest.raises(ValueError, match="parameters have .*bfloat16.* the model as torch.float32"):
         other = make(Mixed((torch.float32,) * 3), "topk:k=30%", **options)[1]
         other.load_state_dict(kept)

@@ -15,6 +15,7 @@ from models import Net, train_step, wrapped
 from ranks import results, started
 from sharded import mesh_of
 from torch.distributed.fsdp import fully_shard
+from watched import logged
 
 NO_STATES = (None, 7, "hook.pt", b"")
 
@@ -26,18 +27,6 @@ def told(action):
     except Exception as error:
         return type(error).__name__, str(error)
     return None
-
-
-class Kept(logging.Handler):
-    """What deltawire's logger has said."""
-
-    def __init__(self):
-        super().__init__(logging.WARNING)
-        self.lines = []
-        logging.getLogger("deltawire").addHandler(self)
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 def refused_states(rank, world_size, report):
@@ -106,13 +95,13 @@ def test_after_close_the_error_says_how_to_go_on():
 
 
 def misspelt(rank, world_size, report):
-    kept = Kept()
+    kept = logged(logging.WARNING)
     rules = "direct(layer.*.weight: 3lc, layers.0.0.bias: bf16, elements>=10: fp16, rest fp32)"
     deltawire.torch.register(wrapped(Net()), rules).close()
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     deltawire.torch.LocalSteps(model, optimizer, "direct(conv?: 3lc, rest fp32)", steps=2).close()
-    return kept.lines
+    return kept
 
 
 def test_a_rule_that_fits_no_tensor_is_named_once():
@@ -182,16 +171,15 @@ def late(rank, world_size, report):
     """Rank 1 comes when rank 0 has said that it waits for it."""
     bootstrap._FIRST_NEWS_AFTER = 0.1
     store = dist.distributed_c10d._get_default_store()
-    kept, ddp = Kept(), wrapped(Net())
+    kept, ddp = logged(logging.WARNING), wrapped(Net())
     if rank == 1:
         store.get("said")
     else:
-        kept.emit = lambda record: (
-            kept.lines.append(record.getMessage()),
-            store.clone().set("said", "yes"),
-        )
+        tells = logging.Handler(logging.WARNING)
+        tells.emit = lambda _: store.clone().set("said", "yes")
+        logging.getLogger("deltawire").addHandler(tells)
     deltawire.torch.register(ddp, "3lc").close()
-    return kept.lines
+    return kept
 
 
 def test_a_rank_that_does_not_register_is_named_while_the_others_wait():

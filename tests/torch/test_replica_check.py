@@ -12,6 +12,7 @@ from ranks import results
 from sharded import Uneven, cut, mesh_of, needs_fsdp2
 from sharded import train_step as train_sharded
 from torch.nn.parallel import DistributedDataParallel
+from watched import logged
 
 EVERY = 4
 
@@ -127,19 +128,9 @@ def test_a_model_converted_and_back_is_named(find_unused):
             assert steps == 1 and as_before, "no step was made with a rank's own gradients"
 
 
-class Kept(logging.Handler):
-    def __init__(self):
-        super().__init__(logging.WARNING)
-        self.lines = []
-        logging.getLogger("deltawire").addHandler(self)
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-
-
 def warned(rank, world_size, report):
     """A second backward pass is warned of once; what exchanges nothing by right is not."""
-    told = Kept()
+    told = logged(logging.WARNING)
     model = DistributedDataParallel(Net(), static_graph=True)  # whose first step comes last
     hook = registered(model)
     for step in range(2):
@@ -158,11 +149,11 @@ def warned(rank, world_size, report):
     (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
     model.zero_grad()
     (model(x).sum() + slope.square().sum()).backward()
-    quiet = list(told.lines)
+    quiet = list(told)
     loss = model(torch.ones(2, 64)).sum()
     loss.backward(retain_graph=True)
     loss.backward()
-    loud = told.lines[len(quiet) :]
+    loud = told[len(quiet) :]
     hook.close()
     return quiet, loud
 

@@ -14,6 +14,7 @@ from deltawire.torch.core import abort, arguments
 from deltawire.torch.core.device.staging import Staging
 from models import Net, batch, fingerprint, train_step, wrapped
 from ranks import AT_ONCE, results
+from watched import Watched
 
 STEPS = 3
 
@@ -21,22 +22,6 @@ STEPS = 3
 @pytest.fixture
 def forced(monkeypatch):
     monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")
-
-
-class Watched:
-    """Stands in front of a hook's session and notes who submits what memory."""
-
-    def __init__(self, session):
-        self.session = session
-        self.threads, self.addresses = set(), set()
-
-    def __getattr__(self, name):
-        return getattr(self.session, name)
-
-    def submit(self, tensors, *rest):
-        self.threads.add(threading.current_thread().name)
-        self.addresses.update(address for _, address, *_ in tensors)
-        self.session.submit(tensors, *rest)
 
 
 def trained(rank, world_size, report, force, spec):

@@ -21,11 +21,12 @@ class Watched:
     Attributes:
         session: the session.
         threads: names of the threads.
+        addresses: of the tensors' values.
     """
 
     def __init__(self, session):
         self.session = session
-        self.threads = set()
+        self.threads, self.addresses = set(), set()
 
     def __getattr__(self, name):
         return getattr(self.session, name)
@@ -33,4 +34,5 @@ class Watched:
     def submit(self, tensors, *rest):
         if tensors:  # not the end of a step
             self.threads.add(threading.current_thread().name)
+            self.addresses.update(address for _, address, *_ in tensors)
         self.session.submit(tensors, *rest)

@@ -20,8 +20,7 @@ NewBytes::NewBytes(std::uint64_t most) {
 nb::bytes NewBytes::cut(std::uint64_t written) && {
   assert(written <= room_.size());
 #ifdef Py_LIMITED_API  // which can't shorten
-  if (written < room_.size()) return {reinterpret_cast<const char*>(room_.data()), written};
-  return nb::borrow<nb::bytes>(object_);
+  return written < room_.size() ? nb::bytes(room_.data(), written) : nb::borrow<nb::bytes>(object_);
 #else
   PyObject* bytes = object_.release().ptr();
   if (_PyBytes_Resize(&bytes, static_cast<Py_ssize_t>(written)) != 0) nb::raise_python_error();

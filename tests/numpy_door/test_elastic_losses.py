@@ -168,9 +168,7 @@ def test_who_leaves_by_will_is_missed_by_no_quorum() -> None:
 def end(say, rank, world_size, address, in_step) -> None:
     """Rank 1 gets SIGTERM after the third step, or while it waits for the others in the fourth."""
     weights = np.zeros(ELEMENTS, np.float32)
-    with deltawire.Session(
-        "3lc", rank=rank, world_size=world_size, address=address, **settings()
-    ) as session:
+    with session_of(rank, world_size, address) as session:
         steps_of(say, session, KILLED, weights)
         if rank == 1:
             after = threading.Timer(0.5 if in_step else 0, os.kill, (os.getpid(), signal.SIGTERM))

@@ -55,14 +55,14 @@ def test_sigterm_is_an_exit_where_nothing_else_handles_it(monkeypatch):
     try:
         for handled in (signal.SIG_IGN, lambda *_: None):
             signal.signal(signal.SIGTERM, handled)
-            leaving.exit_at_sigterm()
+            leaving._exit_at_sigterm()
             assert signal.getsignal(signal.SIGTERM) is handled
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        thread = threading.Thread(target=leaving.exit_at_sigterm)
+        thread = threading.Thread(target=leaving._exit_at_sigterm)
         thread.start()
         thread.join()
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "another thread"
-        leaving.exit_at_sigterm()
+        leaving._exit_at_sigterm()
         with pytest.raises(SystemExit) as end:
             signal.raise_signal(signal.SIGTERM)
         assert end.value.code == 143

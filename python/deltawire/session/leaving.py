@@ -25,9 +25,8 @@ class Terminated(SystemExit):
         return "SIGTERM has ended its process"
 
 
-def exit_at_sigterm() -> None:
-    """From now on SIGTERM raises Terminated in the main thread, so that sessions say goodbye. Does
-    nothing where the program handles or ignores SIGTERM, and in other threads than the main one."""
+def _exit_at_sigterm() -> None:
+    """If the main thread calls this, SIGTERM raises Terminated there; not if it is handled."""
 
     def terminate(*_signal) -> None:
         raise Terminated(128 + signal.SIGTERM)
@@ -128,7 +127,8 @@ os.register_at_fork(after_in_child=_sessions.__init__)
 
 
 def leave_at_exit(session) -> None:
-    """Calls session.leave() when the process exits, unless `forget` is called before."""
+    """Calls session.leave() when the process exits, by SIGTERM too, unless `forget` is called."""
+    _exit_at_sigterm()
     _sessions.open.add(session)
     if not _sessions.closes_at_exit:
         # Forked children of multiprocessing exit without calling atexit's functions.

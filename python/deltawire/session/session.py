@@ -14,7 +14,6 @@ from deltawire.session.leaving import (
     ClosesAtEnd,
     Terminated,
     exception_under_way,
-    exit_at_sigterm,
     forget,
     gave_up,
     leave_at_exit,
@@ -154,7 +153,6 @@ class Session(ClosesAtEnd, BaseSession):
         self._end = weakref.finalize(self, core.close)
         self._end.atexit = False  # `leave` is called then
         leave_at_exit(self)
-        exit_at_sigterm()
 
     def all_reduce(
         self,

@@ -54,8 +54,7 @@ class Trials:
 
     Args:
         specs: codecs, or patterns with codecs.
-        parts: flat, on the CPU, of the gradients' dtypes, as an exchange cuts them; without any
-            rounds do nothing.
+        parts: flat, on the CPU, as an exchange cuts them; without any, rounds do nothing.
         min_elements: as for `register`.
 
     Attributes:

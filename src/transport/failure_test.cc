@@ -9,10 +9,6 @@ namespace {
 class Failure : public ::testing::TestWithParam<MeshKind> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, Failure, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
-bool has(const Error& error, const std::string& part) {
-  return error.text().find(part) != std::string::npos;
-}
-
 TEST_P(Failure, AMessageLongerThanItsBufferIsALimitAndIsNotWritten) {
   for (const std::size_t length : {101ul, 5000ul, 500000ul}) {
     for (const bool early : {false, true}) {

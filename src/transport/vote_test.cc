@@ -15,10 +15,6 @@ namespace {
 class Votes : public ::testing::TestWithParam<MeshKind> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, Votes, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
-bool has(const Error& error, const std::string& part) {
-  return error.text().find(part) != std::string::npos;
-}
-
 TEST_P(Votes, EqualVotesMakeAStepCount) {
   Ranks ranks = connect_ranks(GetParam(), 4);
   run_ranks(4, [&](int rank) {

@@ -10,26 +10,6 @@
 namespace deltawire::test::connect_tcp_test {
 namespace {
 
-bool has(const Error& error, const std::string& part) {
-  return error.text().find(part) != std::string::npos;
-}
-
-using Outcome = Result<std::unique_ptr<Transport>>;
-
-// Connects every rank on its own thread, with options that `change` may modify.
-std::vector<Outcome> connect_all(Listeners all, const std::function<void(int, MeshOptions&)>& change) {
-  const auto world = all.listeners.size();
-  std::vector<Outcome> outcomes;
-  for (std::size_t i = 0; i < world; ++i) outcomes.emplace_back(fail(ErrorCode::kState, ""));
-  run_ranks(static_cast<int>(world), [&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    MeshOptions options = mesh_options(rank, all.endpoints);
-    change(rank, options);
-    outcomes[at] = connect_tcp(std::move(all.listeners[at]), options);
-  });
-  return outcomes;
-}
-
 TEST(ConnectTcp, ARankWithAnotherTokenGetsAnErrorThatSaysSo) {
   const auto outcomes = connect_all(listen_all(2), [](int rank, MeshOptions& options) {
     options.connect_timeout = 5s;

@@ -10,24 +10,13 @@
 namespace deltawire::test::encryption_test {
 namespace {
 
-using Outcome = Result<std::unique_ptr<Transport>>;
 using Plan = std::function<void(int, MeshOptions&)>;
 
-bool has(const Error& error, const std::string& part) {
-  return error.text().find(part) != std::string::npos;
-}
-
-std::vector<Outcome> connect_all(Listeners all, const Plan& change) {
-  std::vector<Outcome> outcomes;
-  for (std::size_t i = 0; i < all.listeners.size(); ++i) outcomes.emplace_back(fail(ErrorCode::kState, ""));
-  run_ranks(static_cast<int>(outcomes.size()), [&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    MeshOptions options = mesh_options(rank, all.endpoints);
+std::vector<Outcome> connect_encrypted(Listeners all, const Plan& change) {
+  return connect_all(std::move(all), [&change](int rank, MeshOptions& options) {
     options.encryption = Encryption::kRequired;
     change(rank, options);
-    outcomes[at] = connect_tcp(std::move(all.listeners[at]), options);
   });
-  return outcomes;
 }
 
 // Two ranks, the second of which dials the first through a relay.
@@ -38,7 +27,7 @@ struct Between {
   explicit Between(Relay::Meddle meddle) : relay(all.endpoints[0], std::move(meddle)) {}
   std::vector<Outcome> connect(const Plan& change = [](int, MeshOptions&) {}) {
     all.endpoints[0] = relay.endpoint();
-    return connect_all(std::move(all), change);
+    return connect_encrypted(std::move(all), change);
   }
 };
 
@@ -165,7 +154,7 @@ TEST(Encryption, OtherSettingsAreAMismatchThatNamesThem) {
   for (const Encryption first : kAll) {
     for (const Encryption second : kAll) {
       const Deadline start = Clock::now();
-      const auto ranks = connect_all(listen_all(2), [&](int rank, MeshOptions& options) {
+      const auto ranks = connect_encrypted(listen_all(2), [&](int rank, MeshOptions& options) {
         options.encryption = rank == 0 ? first : second;
       });
       EXPECT_LT(Clock::now() - start, 20s);
@@ -181,7 +170,7 @@ TEST(Encryption, OtherSettingsAreAMismatchThatNamesThem) {
 }
 
 TEST(Encryption, AllRanksHearOfTheOneWithAnotherSetting) {
-  const auto ranks = connect_all(listen_all(3), [](int rank, MeshOptions& options) {
+  const auto ranks = connect_encrypted(listen_all(3), [](int rank, MeshOptions& options) {
     if (rank == 2) options.encryption = Encryption::kOff;
   });
   for (const Outcome& outcome : ranks) {
@@ -213,7 +202,7 @@ TEST(Encryption, ARecordedMeetingIsTurnedAway) {
     ASSERT_EQ(::send(replays.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  auto ranks = connect_all(std::move(all), [](int, MeshOptions&) {});
+  auto ranks = connect_encrypted(std::move(all), [](int, MeshOptions&) {});
   ASSERT_TRUE(ranks[0] && ranks[1]) << ranks[0].error().message;
   run_ranks(2, [&](int rank) { exchange_once(**ranks[static_cast<std::size_t>(rank)]); });
   for (const GuardedFd& replay : replays) {
@@ -227,7 +216,7 @@ TEST(Encryption, ARecordedMeetingIsTurnedAway) {
 }
 
 TEST(Encryption, AnotherTokenIsNamed) {
-  const auto ranks = connect_all(listen_all(2), [](int rank, MeshOptions& options) {
+  const auto ranks = connect_encrypted(listen_all(2), [](int rank, MeshOptions& options) {
     options.connect_timeout = 3s;
     if (rank == 1) options.token = token_of(8);
   });
@@ -273,14 +262,14 @@ TEST(Encryption, HalfAHandshakeKeepsNobodyWaiting) {
     EXPECT_TRUE(has(outcome.error(), "with rank 0 (")) << outcome.error().message;
   });
   while (passed == 0) std::this_thread::sleep_for(1ms);
-  auto ranks = connect_all(std::move(all), [](int, MeshOptions&) {});
+  auto ranks = connect_encrypted(std::move(all), [](int, MeshOptions&) {});
   EXPECT_TRUE(ranks[0] && ranks[1]);
   other.join();
 }
 
 TEST(Encryption, RequiredNeedsAToken) {
   for (const Outcome& outcome :
-       connect_all(listen_all(2), [](int, MeshOptions& options) { options.token = {}; })) {
+       connect_encrypted(listen_all(2), [](int, MeshOptions& options) { options.token = {}; })) {
     ASSERT_FALSE(outcome.has_value());
     EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
     EXPECT_TRUE(has(outcome.error(), "needs a token")) << outcome.error().message;

@@ -4,10 +4,6 @@
 namespace deltawire::test::listener_test {
 namespace {
 
-bool has(const Error& error, const std::string& part) {
-  return error.text().find(part) != std::string::npos;
-}
-
 TEST(ListenTcp, ATakenPortIsNamed) {
   const auto first = listen_tcp("127.0.0.1");
   ASSERT_TRUE(first.has_value());

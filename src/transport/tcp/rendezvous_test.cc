@@ -11,12 +11,6 @@
 namespace deltawire::test::rendezvous_test {
 namespace {
 
-using Outcome = Result<std::unique_ptr<Transport>>;
-
-bool has(const Error& error, const std::string& part) {
-  return error.text().find(part) != std::string::npos;
-}
-
 int dial(const Endpoint& endpoint) {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

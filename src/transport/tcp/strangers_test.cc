@@ -16,10 +16,6 @@
 namespace deltawire::test::strangers_test {
 namespace {
 
-bool has(const Error& error, const std::string& part) {
-  return error.text().find(part) != std::string::npos;
-}
-
 // A plain connection to a rank's port, like a stranger's.
 class Stranger {
  public:

@@ -185,6 +185,7 @@ endfunction()
 # TEST.released the cases that need the released libraries. The lists are GoogleTest patterns: RELEASED_ONLY are slow cases
 # that check results and access no memory that others don't; RELEASED_TOO are run by both; CHECK_ONLY are more of what others
 # show, for `make check` and mutants. A program without a twin is split only for CHECK_ONLY, and has TEST.released alone.
+# Both have DELTAWIRE_BRIEF (base/brief_testing.h), by which long series are shortened.
 function(deltawire_run test)
   cmake_parse_arguments(ARG "" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT;RELEASED_ONLY;RELEASED_TOO;CHECK_ONLY" ${ARGN})
   set(released ${ARG_PROGRAM})  # by its target's name CTest has the emulator run it, where there is one
@@ -208,12 +209,13 @@ function(deltawire_run test)
   if(filters)
     list(JOIN filters ":" filters)
     deltawire_register(${test}.released COMMAND ${released} ${ARG_ARGUMENTS}
-                       ENVIRONMENT ${ARG_ENVIRONMENT} "GTEST_FILTER=${filters}-${check_only}")
+                       ENVIRONMENT ${ARG_ENVIRONMENT} DELTAWIRE_BRIEF=1 "GTEST_FILTER=${filters}-${check_only}")
   endif()
   if(has_twin)
     list(JOIN ARG_RELEASED_ONLY ":" released_only)
     deltawire_register(${test}.sanitized COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}_sanitized> ${ARG_ARGUMENTS}
-                       ENVIRONMENT ${twin_environment} ${ARG_ENVIRONMENT} "GTEST_FILTER=-${released_only}:${check_only}")
+                       ENVIRONMENT ${twin_environment} ${ARG_ENVIRONMENT} DELTAWIRE_BRIEF=1
+                                   "GTEST_FILTER=-${released_only}:${check_only}")
   endif()
 endfunction()
 

@@ -220,6 +220,23 @@ double largest_magnitude(std::span<const float> values) {
   return largest;
 }
 
+double sum_by_lanes(std::span<const float> values) {
+  double total = 0;
+  for (std::size_t block = 0; block < values.size(); block += 65536) {
+    std::vector<double> lanes(16, 0.0);
+    for (std::size_t lane = 0; lane < 16; ++lane) {
+      for (std::size_t i = lane; i < 65536 && block + i < values.size(); i += 16) {
+        lanes[lane] += std::fabs(static_cast<double>(values[block + i]));
+      }
+    }
+    for (std::size_t half = 8; half > 0; half /= 2) {
+      for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    total += lanes[0];
+  }
+  return total;
+}
+
 void expect_unbiased(const Codec& codec, std::span<const float> values, std::span<const double> ranges,
                      double rounded) {
   ASSERT_EQ(values.size(), ranges.size());

@@ -71,6 +71,10 @@ std::vector<float> normal_values(std::uint64_t count, std::uint64_t seed);
 std::vector<float> sparse_values(std::uint64_t count, double share, std::uint64_t seed);
 double largest_magnitude(std::span<const float> values);  // 0 of no values
 
+// The sum of magnitudes in the order that onebit's and signsgd's spec.md state, once more: the lanes one
+// after another.
+double sum_by_lanes(std::span<const float> values);
+
 // For models of codecs: bits one by one, from the lowest of a byte on.
 class BitStream {
  public:

@@ -6,11 +6,13 @@
 #include <bit>
 #include <cstdlib>
 #include <iterator>
+#include <map>
 #include <string_view>
 #include <utility>
 
 #include <gtest/gtest.h>
 
+#include "base/brief_testing.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 #include "codecs/halves/halves_ops.h"
@@ -24,6 +26,7 @@ namespace {
 using namespace testing;
 
 constexpr std::uint64_t kLong = 100'000;  // elements, of which two of four ways to decode will do
+constexpr std::uint64_t kCounts[] = {0, 1, 33, 321, 16385, 270001};
 
 // Any bits: every exponent, NaN, Inf, subnormals; among them zeros of both signs and ties.
 std::vector<float> any_values(std::uint64_t count, bool finite) {
@@ -34,6 +37,17 @@ std::vector<float> any_values(std::uint64_t count, bool finite) {
     const std::uint64_t draw = random.next();
     const auto bits = static_cast<std::uint32_t>(draw >> 32) & (finite ? 0xBFFFFFFF : 0xFFFFFFFF);
     value = draw % 4 == 0 ? kSome[draw / 4 % 8] : std::bit_cast<float>(bits);
+  }
+  return values;
+}
+
+// Values of so many elements: drawn once, for all specs and targets.
+const std::vector<std::vector<float>>& values_of(std::uint64_t count) {
+  static std::map<std::uint64_t, std::vector<std::vector<float>>> drawn;
+  auto& values = drawn[count];
+  if (values.empty()) {
+    values = {testing::normal_values(count, 2), testing::sparse_values(count, 0.02, 3),
+              std::vector<float>(count, 0.0F), any_values(count, true), any_values(count, false)};
   }
   return values;
 }
@@ -110,15 +124,14 @@ INSTANTIATE_TEST_SUITE_P(Codecs, EveryTarget, ::testing::ValuesIn(on_every_targe
                          spec_on_target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryTarget);  // a build may have the reference alone
 
+// In brief long ones with residuals and significances alone.
 TEST_P(EveryTarget, Parts) {
   if (reference_->info().key_value) compare_pairs();
-  for (const std::uint64_t count : {0U, 1U, 33U, 321U, 16385U, 270001U}) {
+  for (const std::uint64_t count : kCounts) {
     const std::vector<float> residual = testing::normal_values(count, 1);
-    for (const auto& values :
-         {testing::normal_values(count, 2), testing::sparse_values(count, 0.02, 3),
-          std::vector<float>(count, 0.0F), any_values(count, true), any_values(count, false)}) {
+    for (const std::vector<float>& values : values_of(count)) {
       TensorView view{values.data(), count, DType::kF32};
-      decode_both(encode_both(view), count);
+      if (count < kLong || whole_or_brief(true, false)) decode_both(encode_both(view), count);
       view.significance = residual.data();
       decode_both(encode_both(view, residual), count);
     }
@@ -129,7 +142,7 @@ TEST_P(EveryTarget, HostileBytes) {
   for (const double share : {0.9, 0.01}) {
     const Encoded part = *testing::encode(*reference_, testing::sparse_values(3000, share, 6));
     CounterRng random(7);
-    for (int i = 0; i < 200 && !part.payload.empty(); ++i) {
+    for (int i = 0; i < whole_or_brief(200, 25) && !part.payload.empty(); ++i) {
       Encoded damaged = part;
       for (std::uint64_t flips = random.next() % 3; flips < 3; ++flips) {
         const std::uint64_t place = random.next() % std::min<std::size_t>(part.payload.size(), 400);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/brief_testing.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
@@ -173,7 +174,7 @@ TEST_P(KeyValue, LargestDimension) {
 
 TEST_P(KeyValue, HostileBytesGiveTheSameAnswerInBothForms) {
   const Encoded part = *encode(drawn_pairs(700, 0.2, 3));
-  for (std::size_t bit = 0; bit < part.payload.size() * 8; ++bit) {
+  for (std::size_t bit = 0; bit < part.payload.size() * 8; bit += whole_or_brief<std::size_t>(1, 3)) {
     Encoded flipped = part;
     flipped.payload[bit / 8] ^= std::byte{1} << (bit % 8);
     const auto dense = testing::decode(*codec_, flipped.view(), 700);

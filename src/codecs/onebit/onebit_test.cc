@@ -84,24 +84,6 @@ TEST(Onebit, LargestAndSmallestValues) {
   EXPECT_EQ(tiny.scalar2, bits_of(-2 * kTiniest));  // 1.5, a tie, to even
 }
 
-// spec.md, step 3, once more: the lanes one after another.
-double model_sum(const Floats& magnitudes) {
-  double total = 0;
-  for (std::size_t block = 0; block < magnitudes.size(); block += 65536) {
-    std::vector<double> lanes(16, 0.0);
-    for (std::size_t lane = 0; lane < 16; ++lane) {
-      for (std::size_t i = lane; i < 65536 && block + i < magnitudes.size(); i += 16) {
-        lanes[lane] += static_cast<double>(magnitudes[block + i]);
-      }
-    }
-    for (std::size_t half = 8; half > 0; half /= 2) {
-      for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    }
-    total += lanes[0];
-  }
-  return total;
-}
-
 TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
   for (const std::uint64_t count : {1U, 16U, 17U, 1000U, 65536U, 200003U}) {
     Floats values = testing::normal_values(count, count);
@@ -123,15 +105,15 @@ TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
       std::vector<std::byte> bits((count + 7) / 8);
       const onebit::Sides sides =
           onebit::kernels_for(target).split({x.data(), nullptr, nullptr, count}, bits.data());
-      ASSERT_EQ(sides.high, model_sum(high)) << count << " " << testing::target_info(target).name;
-      ASSERT_EQ(sides.low, model_sum(low)) << count << " " << testing::target_info(target).name;
+      ASSERT_EQ(sides.high, testing::sum_by_lanes(high)) << count << " " << testing::target_info(target).name;
+      ASSERT_EQ(sides.low, testing::sum_by_lanes(low)) << count << " " << testing::target_info(target).name;
       ASSERT_EQ(sides.negatives, negatives) << count << " " << testing::target_info(target).name;
     }
     const std::uint64_t others = count - negatives;
     const auto mean_high =
-        others == 0 ? 0 : static_cast<float>(model_sum(high) / static_cast<double>(others));
+        others == 0 ? 0 : static_cast<float>(testing::sum_by_lanes(high) / static_cast<double>(others));
     const auto mean_low =
-        negatives == 0 ? 0 : -static_cast<float>(model_sum(low) / static_cast<double>(negatives));
+        negatives == 0 ? 0 : -static_cast<float>(testing::sum_by_lanes(low) / static_cast<double>(negatives));
     const Encoded part = *testing::encode(*codec_of("onebit"), values, residual);
     ASSERT_EQ(part.scalar, bits_of(mean_high)) << count;
     ASSERT_EQ(part.scalar2, bits_of(mean_low)) << count;

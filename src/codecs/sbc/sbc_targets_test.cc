@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/bits.h"
+#include "base/brief_testing.h"
 #include "base/little_endian.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
@@ -150,7 +151,7 @@ TEST_P(SbcTargets, ChunksCutOrDamagedHaveTheSameFaults) {
       ASSERT_EQ(content.code_bits, expected.code_bits);
     };
     expect_same_fault(bytes, next);
-    for (int i = 0; i < 400; ++i) {
+    for (int i = 0; i < testing::whole_or_brief(400, 100); ++i) {
       std::vector<std::byte> damaged = bytes;
       const std::uint64_t draw = random.next();
       damaged[draw % bytes.size()] ^= static_cast<std::byte>(1U << draw / bytes.size() % 8);

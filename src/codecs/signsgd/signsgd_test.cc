@@ -62,24 +62,6 @@ TEST(Signsgd, AMeanThatIsRoundedToZero) {
   }
 }
 
-// spec.md, step 2, once more: the lanes one after another.
-double model_sum(const Floats& values) {
-  double total = 0;
-  for (std::size_t block = 0; block < values.size(); block += 65536) {
-    std::vector<double> lanes(16, 0.0);
-    for (std::size_t lane = 0; lane < 16; ++lane) {
-      for (std::size_t i = lane; i < 65536 && block + i < values.size(); i += 16) {
-        lanes[lane] += std::fabs(static_cast<double>(values[block + i]));
-      }
-    }
-    for (std::size_t half = 8; half > 0; half /= 2) {
-      for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    }
-    total += lanes[0];
-  }
-  return total;
-}
-
 // Values so far apart that sums depend on their order.
 Floats wide_values(std::uint64_t count, std::uint64_t seed) {
   Floats values = testing::normal_values(count, seed);
@@ -96,9 +78,10 @@ TEST(Signsgd, ScaleBitsAndResidualsAreTheModels) {
     for (const TargetId target : testing::runnable_targets()) {
       std::vector<std::byte> bits((count + 7) / 8);
       const signsgd::Kernels& kernels = signsgd::kernels_for(target);
-      ASSERT_EQ(kernels.split({x.data(), nullptr, nullptr, count}, bits.data()).sum, model_sum(x)) << count;
+      ASSERT_EQ(kernels.split({x.data(), nullptr, nullptr, count}, bits.data()).sum, testing::sum_by_lanes(x))
+          << count;
     }
-    const auto scale = static_cast<float>(model_sum(x) / static_cast<double>(count));
+    const auto scale = static_cast<float>(testing::sum_by_lanes(x) / static_cast<double>(count));
     const Encoded part = *testing::encode(*codec_of("signsgd"), values, residual);
     ASSERT_EQ(part.scalar, bits_of(scale)) << count;
     for (std::size_t i = 0; i < count; ++i) {

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/brief_testing.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 #include "codecs/kernels/rice_automaton.h"
@@ -319,7 +320,7 @@ TEST_P(ThreelcDecodeKernels, DecodeEveryDensityAndParameter) {
 
 // Codes as long as they get before they are escapes, one or two in a row, then many short ones.
 TEST_P(ThreelcDecodeKernels, LongCodes) {
-  for (unsigned i = 0; i < 330; ++i) {
+  for (unsigned i = 0; i < testing::whole_or_brief(330U, 110U); ++i) {
     const unsigned parameter = i % 11;
     CounterRng random(i);
     std::vector<float> values;
@@ -414,7 +415,7 @@ TEST_P(ThreelcDecodeKernels, DamagedChunks) {
   for (const std::uint32_t count : {300U, 1000U, 3000U}) {
     for (const double share : kShares) {
       for (const auto& chunk : chunks_of(drawn_maps(count, share, 5), count, share < 0.3 ? 4 : 0)) {
-        for (int i = 0; i < 40; ++i) {
+        for (int i = 0; i < testing::whole_or_brief(40, 12); ++i) {
           std::vector<std::byte> damaged = chunk;
           const std::uint64_t draw = random.next();
           if (i % 4 != 1) damaged[draw % damaged.size()] ^= static_cast<std::byte>(1U << draw / 65536 % 8);

@@ -22,14 +22,7 @@ constexpr std::size_t kRaw = 20;       // travels uncompressed
 constexpr std::array<std::uint64_t, 2> kLargeDims{280, 250};
 constexpr std::array<std::uint64_t, 2> kSmallDims{25, 20};
 
-using Reducers = std::vector<std::unique_ptr<Reducer>>;
 using Values = std::vector<float>;
-
-Reducers reducers_of(const std::string& spec, const ReducerOptions& options = {}) {
-  Reducers reducers;
-  for (int rank = 0; rank < kWorld; ++rank) reducers.push_back(reducer_of(spec, options));
-  return reducers;
-}
 
 // Whole numbers, so that sums of a few are exact.
 Values whole(int rank, std::uint64_t step, std::size_t count) {
@@ -81,12 +74,6 @@ std::vector<Outcome> one_step(
   return outcomes;
 }
 
-std::vector<std::vector<std::byte>> states(const Reducers& reducers) {
-  std::vector<std::vector<std::byte>> all;
-  for (const auto& reducer : reducers) all.push_back(*reducer->save());
-  return all;
-}
-
 // By reducer spec.
 class UnusedTensors : public ::testing::TestWithParam<std::string> {};
 
@@ -97,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Specs, UnusedTensors,
 
 // A framework throws the mean of a tensor away that no rank has used: so nothing may be spent on it.
 TEST_P(UnusedTensors, OfAllRanksCostNothing) {
-  Reducers reducers = reducers_of(GetParam());
+  Reducers reducers = reducers_of(GetParam(), kWorld);
   one_step(reducers, 0, [](int rank, Outcome& own) {
     own.large = whole(rank, 0, kCount);
     own.small = whole(rank, 0, kFew);
@@ -116,7 +103,7 @@ TEST_P(UnusedTensors, OfAllRanksCostNothing) {
 TEST(UnusedTensor, OfSomeRanksIsSentByTheOthers) {
   for (const std::string spec :
        {"direct(3lc)", "gather(3lc)", "ring(onebit)", "direct(int8)", "ring(int8)"}) {
-    Reducers reducers = reducers_of(spec);
+    Reducers reducers = reducers_of(spec, kWorld);
     const auto means = one_step(reducers, 0, [](int rank, Outcome& own) {
       if (rank == 1) own.large.assign(kCount, 3.0F);
     });
@@ -131,11 +118,6 @@ TEST(UnusedTensor, OfSomeRanksIsSentByTheOthers) {
 // What a rank put in comes out as NaN on all of them, and the step leaves no trace.
 class NonFiniteSteps : public ::testing::TestWithParam<std::string> {
  protected:
-  static Reducers passing() {
-    ReducerOptions options;
-    options.policy.nonfinite = NonFinite::kPass;
-    return reducers_of(GetParam(), options);
-  }
   static void fill(int rank, std::uint64_t step, Outcome& own) {
     own.large = whole(rank, step, kCount);
     own.small = whole(rank, step, kFew);
@@ -159,13 +141,14 @@ TEST_P(NonFiniteSteps, PassAlikeOnAllRanksAndLeaveNoTrace) {
       [&](Outcome& own) { own.small[kFew - 1] = infinity; },
       [&](Outcome& own) { own.raw[3] = nan; },
   };
+  Reducers smooth = reducers_of(GetParam(), kWorld, passing());
+  const auto first = one_step(smooth, 0, [](int rank, Outcome& own) { fill(rank, 0, own); });
+  for (const Outcome& outcome : first) EXPECT_TRUE(!outcome.failed && outcome.finite);
+  const auto before = states(smooth);
+  const auto wanted = one_step(smooth, 2, [](int rank, Outcome& own) { fill(rank, 2, own); });
   for (std::size_t which = 0; which < spoilers.size(); ++which) {
-    Reducers spoiled = passing();
-    Reducers smooth = passing();
-    for (Reducers* reducers : {&spoiled, &smooth}) {
-      const auto first = one_step(*reducers, 0, [](int rank, Outcome& own) { fill(rank, 0, own); });
-      for (const Outcome& outcome : first) EXPECT_TRUE(!outcome.failed && outcome.finite);
-    }
+    Reducers spoiled = reducers_of(GetParam(), kWorld, passing());
+    for (std::size_t rank = 0; rank < kWorld; ++rank) ASSERT_TRUE(spoiled[rank]->load(before[rank]));
     const auto bad = one_step(spoiled, 1, [&](int rank, Outcome& own) {
       fill(rank, 1, own);
       if (rank == 1) spoilers[which](own);
@@ -182,9 +165,8 @@ TEST_P(NonFiniteSteps, PassAlikeOnAllRanksAndLeaveNoTrace) {
                                       outcome.raw[3]};
       EXPECT_FALSE(std::isfinite(places[which])) << which;
     }
-    EXPECT_TRUE(states(spoiled) == states(smooth)) << which;
+    EXPECT_TRUE(states(spoiled) == before) << which;
     const auto got = one_step(spoiled, 2, [](int rank, Outcome& own) { fill(rank, 2, own); });
-    const auto wanted = one_step(smooth, 2, [](int rank, Outcome& own) { fill(rank, 2, own); });
     for (std::size_t rank = 0; rank < kWorld; ++rank) {
       EXPECT_TRUE(got[rank].finite);
       EXPECT_TRUE(got[rank].large == wanted[rank].large) << which;
@@ -196,9 +178,7 @@ TEST_P(NonFiniteSteps, PassAlikeOnAllRanksAndLeaveNoTrace) {
 // What overflows on the way, in a codec's own arithmetic or in the sum, is as good as an infinity put in.
 TEST(NonFiniteStep, OverflowsPassToo) {
   for (const std::string spec : {"direct(3lc:s=1.75)", "gather(3lc:s=1.75)", "ring(natural)"}) {
-    ReducerOptions options;
-    options.policy.nonfinite = NonFinite::kPass;
-    Reducers reducers = reducers_of(spec, options);
+    Reducers reducers = reducers_of(spec, kWorld, passing());
     const auto outcomes = one_step(reducers, 0, [](int, Outcome& own) { own.large.assign(kCount, 3e38F); });
     for (const Outcome& outcome : outcomes) {
       ASSERT_FALSE(outcome.failed) << outcome.error.message;
@@ -207,7 +187,7 @@ TEST(NonFiniteStep, OverflowsPassToo) {
     }
     // Residuals of parts that no step has used exist by now, of zeros; so the next step is looked at.
     const auto next = one_step(reducers, 1, [](int, Outcome& own) { own.large.assign(kCount, 1.0F); });
-    Reducers fresh = reducers_of(spec, options);
+    Reducers fresh = reducers_of(spec, kWorld, passing());
     const auto wanted = one_step(fresh, 1, [](int, Outcome& own) { own.large.assign(kCount, 1.0F); });
     for (std::size_t rank = 0; rank < kWorld; ++rank) EXPECT_TRUE(next[rank].large == wanted[rank].large);
   }
@@ -215,9 +195,7 @@ TEST(NonFiniteStep, OverflowsPassToo) {
 
 // A scale that grows beyond what a residual can follow: a gradient of that scale would overflow as well.
 TEST(NonFiniteStep, AResidualThatOverflowsPasses) {
-  ReducerOptions options;
-  options.policy.nonfinite = NonFinite::kPass;
-  Reducers reducers = reducers_of("direct(3lc)", options);
+  Reducers reducers = reducers_of("direct(3lc)", kWorld, passing());
   one_step(
       reducers, 0, [](int rank, Outcome& own) { own.large = whole(rank, 0, kCount); },
       [](int) { return 0x1p-100F; });
@@ -234,7 +212,7 @@ TEST(NonFiniteStep, AResidualThatOverflowsPasses) {
 
 TEST(NonFiniteStep, IsAnErrorUnlessItMayPass) {
   for (const std::string spec : {"direct(3lc)", "gather(3lc)", "ring(onebit)"}) {
-    Reducers reducers = reducers_of(spec);
+    Reducers reducers = reducers_of(spec, kWorld);
     const auto outcomes = one_step(reducers, 0, [](int rank, Outcome& own) {
       if (rank == 1) own.large[5] = std::numeric_limits<float>::quiet_NaN();
     });
@@ -246,21 +224,17 @@ TEST(NonFiniteStep, IsAnErrorUnlessItMayPass) {
 }
 
 TEST(NonFiniteStep, RanksMustAgreeToLetItPass) {
-  Reducers reducers = reducers_of("direct(3lc)");
-  ReducerOptions options;
-  options.policy.nonfinite = NonFinite::kPass;
-  reducers[0] = reducer_of("direct(3lc)", options);
+  Reducers reducers = reducers_of("direct(3lc)", kWorld);
+  reducers[0] = reducer_of("direct(3lc)", passing());
   const auto outcomes = one_step(reducers, 0, [](int, Outcome& own) { own.large.assign(kCount, 1.0F); });
   for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.failed);
 }
 
 // A saved state says nothing about such steps: a job may go on with the other setting.
 TEST(NonFiniteStep, StatesFitBothSettings) {
-  Reducers reducers = reducers_of("direct(3lc)");
+  Reducers reducers = reducers_of("direct(3lc)", kWorld);
   one_step(reducers, 0, [](int rank, Outcome& own) { own.large = whole(rank, 0, kCount); });
-  ReducerOptions options;
-  options.policy.nonfinite = NonFinite::kPass;
-  const auto other = reducer_of("direct(3lc)", options);
+  const auto other = reducer_of("direct(3lc)", passing());
   const auto state = *reducers[0]->save();
   ASSERT_TRUE(other->load(state));
   EXPECT_EQ(*other->save(), state);
@@ -268,7 +242,7 @@ TEST(NonFiniteStep, StatesFitBothSettings) {
 
 TEST(Scales, OfARankThatDiffersAreNamed) {
   for (const std::string spec : {"direct(3lc)", "gather(bf16)", "ring(gcomp)"}) {
-    Reducers reducers = reducers_of(spec);
+    Reducers reducers = reducers_of(spec, kWorld);
     const auto outcomes = one_step(
         reducers, 0, [](int rank, Outcome& own) { own.large = whole(rank, 0, kCount); },
         [](int rank) { return rank == 1 ? 32768.0F : 65536.0F; });
@@ -286,8 +260,8 @@ TEST(Scales, OfARankThatDiffersAreNamed) {
 // A loss scale that changes from step to step changes the means' unit and nothing else.
 TEST(Scales, MayChangeFromStepToStep) {
   for (const std::string spec : {"direct(3lc:s=1.75)", "direct(sbc)", "gather(int8)", "ring(onebit)"}) {
-    Reducers plain = reducers_of(spec);
-    Reducers scaled = reducers_of(spec);
+    Reducers plain = reducers_of(spec, kWorld);
+    Reducers scaled = reducers_of(spec, kWorld);
     const Values scales{65536.0F, 32768.0F, 32768.0F, 131072.0F};
     for (std::uint64_t step = 0; step < scales.size(); ++step) {
       const float scale = scales[step];
@@ -324,8 +298,8 @@ TEST(FoldedStep, IsKeptWholeOnTheRankThatFailed) {
       const auto prepare = [&](int rank, std::uint64_t step, Outcome& own) {
         own.large = whole(rank, step, kCount);  // alone: the second bucket may not have been begun
       };
-      Reducers failing = reducers_of(spec, folding());
-      Reducers smooth = reducers_of(spec, folding());
+      Reducers failing = reducers_of(spec, kWorld, folding());
+      Reducers smooth = reducers_of(spec, kWorld, folding());
       for (Reducers* reducers : {&failing, &smooth}) {
         one_step(*reducers, 0, [&](int rank, Outcome& own) { prepare(rank, 0, own); });
       }

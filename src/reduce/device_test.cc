@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -178,7 +180,7 @@ const std::vector<Kind> kKinds{{"bias", 40, DType::kF32},        {"weight", 90'0
 using Tensors = std::vector<std::vector<std::byte>>;
 
 // Zeros of the last tensor but one in every other step.
-Tensors gradient(int rank, std::uint64_t step) {
+Tensors make_gradient(int rank, std::uint64_t step) {
   Tensors tensors;
   for (std::size_t k = 0; k < kKinds.size(); ++k) {
     std::vector<float> wide(kKinds[k].count);
@@ -192,14 +194,27 @@ Tensors gradient(int rank, std::uint64_t step) {
   return tensors;
 }
 
+// Made once for all specs.
+Tensors gradient(int rank, std::uint64_t step) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, std::uint64_t>, Tensors> made;
+  const std::scoped_lock lock(mutex);
+  const auto [found, is_new] = made.try_emplace({rank, step});
+  if (is_new) found->second = make_gradient(rank, step);
+  return found->second;
+}
+
 // How much of a gradient an optimizer sees: of the second tensor and the third.
-std::vector<std::vector<float>> significances() {
-  std::vector<std::vector<float>> seen(kKinds.size());
-  for (std::size_t k = 1; k < 3; ++k) {
-    for (std::size_t i = 0; i < kKinds[k].count; ++i)
-      seen[k].push_back(std::ldexp(1.0F, static_cast<int>(i % 24)));
-  }
-  return seen;
+const std::vector<std::vector<float>>& significances() {
+  static const std::vector<std::vector<float>> kSeen = [] {
+    std::vector<std::vector<float>> seen(kKinds.size());
+    for (std::size_t k = 1; k < 3; ++k) {
+      for (std::size_t i = 0; i < kKinds[k].count; ++i)
+        seen[k].push_back(std::ldexp(1.0F, static_cast<int>(i % 24)));
+    }
+    return seen;
+  }();
+  return kSeen;
 }
 
 // What a rank has in the end.
@@ -233,7 +248,7 @@ void take_steps(int rank, bool on_device, WakeableReducer& reducer, Transport& t
       std::memcpy(tensors[4].data() + 20, &half_nan, sizeof half_nan);
     }
     const float scale = step < 3 ? 1.0F : 8.0F;
-    const std::vector<std::vector<float>> seen = significances();
+    const std::vector<std::vector<float>>& seen = significances();
     Status failed;
     std::uint64_t bytes = 0;
     for (std::uint32_t bucket = 0; bucket < 3 && failed; ++bucket) {  // the last is empty

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kTensors = 24;
 constexpr std::uint64_t kCount = 100000;
 constexpr std::uint64_t kColumns = 400;
-constexpr std::uint64_t kLongCount = 400000;  // of a model much larger than a few pieces
+constexpr std::uint64_t kLongCount = 240000;  // of a model much larger than a few pieces
 constexpr std::size_t kInFlight = 4;          // ReduceQueue's
 
 // A step as DDP makes it: the first has one bucket with the whole model, the later ones several.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,6 +38,37 @@ inline std::unique_ptr<WakeableReducer> reducer_of(std::string_view spec,
   return std::move(*made);
 }
 
+using Reducers = std::vector<std::unique_ptr<WakeableReducer>>;
+
+inline Reducers reducers_of(std::string_view spec, int world, const ReducerOptions& options = {}) {
+  Reducers reducers;
+  for (int rank = 0; rank < world; ++rank) reducers.push_back(reducer_of(spec, options));
+  return reducers;
+}
+
+inline std::vector<std::vector<std::byte>> states(const Reducers& reducers) {
+  std::vector<std::vector<std::byte>> all;
+  for (const auto& reducer : reducers) all.push_back(*reducer->save());
+  return all;
+}
+
+// Tensors of so many elements, one behind the other.
+struct Layers {
+  explicit Layers(const std::vector<std::size_t>& counts)
+      : values(std::accumulate(counts.begin(), counts.end(), std::size_t{0})) {
+    names.reserve(counts.size());
+    std::size_t at = 0;
+    for (const std::size_t count : counts) {
+      names.push_back("layer" + std::to_string(names.size()));
+      tensors.push_back({names.back(), {values.data() + at, count, DType::kF32}, 0});
+      at += count;
+    }
+  }
+  std::vector<float> values;
+  std::vector<std::string> names;
+  std::vector<Named> tensors;
+};
+
 // Whether ranks of the pattern send what is their own alone, so that a revert can fold it.
 inline bool sends_own(std::string_view pattern) {
   return !pattern.starts_with("ring") && !pattern.starts_with("hierarchical");
@@ -45,6 +77,13 @@ inline bool sends_own(std::string_view pattern) {
 // "hierarchical" of "hierarchical:group=2": in names of tests.
 inline std::string pattern_name(const ::testing::TestParamInfo<std::string>& pattern) {
   return pattern.param.substr(0, pattern.param.find(':'));
+}
+
+// Values that are not finite pass.
+inline ReducerOptions passing() {
+  ReducerOptions options;
+  options.policy.nonfinite = NonFinite::kPass;
+  return options;
 }
 
 // A failed step's input waits.

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -50,17 +52,23 @@ std::vector<Named> named(std::vector<std::vector<float>>* values) {
   return all;
 }
 
-float gradient(std::size_t tensor, std::uint64_t i, int rank, std::uint64_t step) {
-  const double u = CounterRng(17 * step + static_cast<std::uint64_t>(rank), tensor).uniform_at(i) - 0.5;
-  return static_cast<float>(u * u * u);
+// Drawn once: every spec and number of ranks asks for the same ones.
+const std::vector<float>& gradient(std::size_t tensor, int rank, std::uint64_t step) {
+  static std::mutex mutex;
+  static std::map<std::tuple<std::size_t, int, std::uint64_t>, std::vector<float>> drawn;
+  const std::scoped_lock lock(mutex);
+  std::vector<float>& values = drawn[{tensor, rank, step}];
+  const CounterRng random(17 * step + static_cast<std::uint64_t>(rank), tensor);
+  while (values.size() < count_of(kTensors[tensor])) {
+    const double u = random.uniform_at(values.size()) - 0.5;
+    values.push_back(static_cast<float>(u * u * u));
+  }
+  return values;
 }
 
-using Reducers = std::vector<std::unique_ptr<WakeableReducer>>;
-
-Reducers reducers_of(const std::string& spec, int world) {
-  Reducers reducers;
-  for (int rank = 0; rank < world; ++rank) reducers.push_back(reducer_of(spec));
-  return reducers;
+void add(std::span<const float> values, std::uint64_t first, double factor, std::vector<double>& sum) {
+  sum.resize(std::max<std::size_t>(sum.size(), first + values.size()));
+  for (std::size_t i = 0; i < values.size(); ++i) sum[first + i] += factor * static_cast<double>(values[i]);
 }
 
 // One step; takes what came out off `owed`, and adds what went in.
@@ -69,8 +77,7 @@ void train(Reducers& reducers, std::uint64_t number, float scale, Means& owed) {
   run_ranks(world, {}, [&](int rank, Transport& transport) {
     std::vector<std::vector<float>> values;
     for (std::size_t t = 0; t < kTensors.size(); ++t) {
-      auto& own = values.emplace_back(count_of(kTensors[t]));
-      for (std::size_t i = 0; i < own.size(); ++i) own[i] = scale * gradient(t, i, rank, number);
+      for (float& value : values.emplace_back(gradient(t, rank, number))) value *= scale;
     }
     const auto report = reducers[static_cast<std::size_t>(rank)]->all_reduce(
         named(&values), {number, 0, true, scale}, transport, in_seconds(30));
@@ -78,32 +85,16 @@ void train(Reducers& reducers, std::uint64_t number, float scale, Means& owed) {
     if (rank != 0) return;
     for (std::size_t t = 0; t < kTensors.size(); ++t) {
       auto& sum = owed[kTensors[t].name];
-      sum.resize(values[t].size());
-      for (std::size_t i = 0; i < sum.size(); ++i) {
-        for (int each = 0; each < world; ++each) {
-          sum[i] += static_cast<double>(gradient(t, i, each, number)) / world;
-        }
-        sum[i] -= static_cast<double>(values[t][i]) / static_cast<double>(scale);
-      }
+      for (int each = 0; each < world; ++each) add(gradient(t, each, number), 0, 1.0 / world, sum);
+      add(values[t], 0, -1.0 / static_cast<double>(scale), sum);
     }
   });
-}
-
-States saved(const Reducers& reducers) {
-  States states;
-  for (const auto& reducer : reducers) states.push_back(*reducer->save());
-  return states;
 }
 
 Status load_resized(WakeableReducer& reducer, const States& states, int world, int rank) {
   const std::vector<Bytes> all(states.begin(), states.end());
   const std::vector<Named> tensors = named(nullptr);
   return reducer.load_resized({all, tensors, world, rank});
-}
-
-void add(std::span<const float> values, std::uint64_t first, double factor, std::vector<double>& sum) {
-  sum.resize(std::max<std::size_t>(sum.size(), first + values.size()));
-  for (std::size_t i = 0; i < values.size(); ++i) sum[first + i] += factor * static_cast<double>(values[i]);
 }
 
 // What saved ranks owe in the unit of the mean of `world` ranks, read from their bytes; momentum under
@@ -180,7 +171,7 @@ TEST_P(Resized, KeepsWhatIsOwed) {
   Reducers reducers = reducers_of(GetParam(), kSavedWorld);
   Means owed;
   for (std::uint64_t step = 0; step < 2; ++step) train(reducers, step, 4.0F, owed);
-  const States before = saved(reducers);
+  const States before = states(reducers);
   expect_same(owed_by(GetParam(), before), owed, 1e-5);
   for (const int world : {1, 2, 3, 5, 8}) {
     SCOPED_TRACE(world);
@@ -189,11 +180,11 @@ TEST_P(Resized, KeepsWhatIsOwed) {
       const Status loaded = load_resized(*others[static_cast<std::size_t>(rank)], before, world, rank);
       ASSERT_TRUE(loaded) << loaded.error().message;
     }
-    expect_same(owed_by(GetParam(), saved(others)), owed_by(GetParam(), before), 1e-7);
+    expect_same(owed_by(GetParam(), states(others)), owed_by(GetParam(), before), 1e-7);
     // And all of it leaves: the parts are those that the next steps encode.
     Means then = owed;
     for (std::uint64_t step = 2; step < 4; ++step) train(others, step, 1.0F, then);
-    expect_same(owed_by(GetParam(), saved(others)), then, 1e-5);
+    expect_same(owed_by(GetParam(), states(others)), then, 1e-5);
   }
 }
 
@@ -220,7 +211,7 @@ TEST_P(Resized, WhoGoesOnKeepsItsOwn) {
   Reducers reducers = reducers_of(GetParam(), kSavedWorld);
   Means ignored;
   for (std::uint64_t step = 0; step < 2; ++step) train(reducers, step, 4.0F, ignored);
-  const States all = saved(reducers);
+  const States all = states(reducers);
   for (const std::vector<int>& continued :
        std::vector<std::vector<int>>{{0, 2, 3}, {0, 2, 3, -1}, {1, -1, -1, -1, -1}, {2}}) {
     SCOPED_TRACE(continued.size());
@@ -237,9 +228,9 @@ TEST_P(Resized, WhoGoesOnKeepsItsOwn) {
       ASSERT_TRUE(loaded) << loaded.error().message;
     }
     Means owed = owed_by(GetParam(), before, kSavedWorld);
-    expect_same(owed_by(GetParam(), saved(others), world), owed, 1e-6);
+    expect_same(owed_by(GetParam(), states(others), world), owed, 1e-6);
     for (std::uint64_t step = 2; step < 4; ++step) train(others, step, 1.0F, owed);
-    expect_same(owed_by(GetParam(), saved(others), world), owed, 1e-5);
+    expect_same(owed_by(GetParam(), states(others), world), owed, 1e-5);
   }
 }
 
@@ -248,7 +239,7 @@ TEST(Resize, RanksThatGoOnAreNamedInOrder) {
     Reducers reducers = reducers_of(spec, 3);
     Means ignored;
     train(reducers, 0, 1.0F, ignored);
-    const States good = saved(reducers);
+    const States good = states(reducers);
     const auto other = reducer_of(spec);
     const State before = *other->save();
     const auto refused = [&](const States& states, const std::vector<int>& continued, int world) {
@@ -272,7 +263,7 @@ TEST(Resize, AllGoOnWithWhatTheyHad) {
   Reducers reducers = reducers_of("direct(3lc)", 2);
   Means ignored;
   train(reducers, 0, 1.0F, ignored);
-  const States before = saved(reducers);
+  const States before = states(reducers);
   const std::vector<Bytes> all(before.begin(), before.end());
   const std::vector<Named> tensors = named(nullptr);
   const std::vector<int> continued{0, 1};
@@ -308,12 +299,12 @@ TEST(Resize, AsManyRanksGetWhatTheyHad) {
     Reducers reducers = reducers_of(spec, 3);
     Means owed;
     train(reducers, 0, 1.0F, owed);
-    const States before = saved(reducers);
+    const States before = states(reducers);
     Reducers others = reducers_of(spec, 3);
     for (int rank = 0; rank < 3; ++rank) {
       ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, 3, rank));
     }
-    EXPECT_TRUE(saved(others) == before) << spec;
+    EXPECT_TRUE(states(others) == before) << spec;
   }
 }
 
@@ -322,7 +313,7 @@ TEST(Resize, RanksOfAFinerCutGetCopies) {
   Reducers reducers = reducers_of("gather(3lc)", 2);
   Means owed;
   train(reducers, 0, 1.0F, owed);
-  const States before = saved(reducers);
+  const States before = states(reducers);
   for (int rank = 0; rank < 4; ++rank) {
     const auto other = reducer_of("gather(3lc)");
     ASSERT_TRUE(load_resized(*other, before, 4, rank));
@@ -339,7 +330,7 @@ TEST(Resize, MomentumIsAveragedToo) {
     Reducers reducers = reducers_of(spec, kSavedWorld);
     Means ignored;
     for (std::uint64_t step = 0; step < 2; ++step) train(reducers, step, 2.0F, ignored);
-    const States before = saved(reducers);
+    const States before = states(reducers);
     const Means owed = owed_by(spec, before);
     ASSERT_EQ(owed.count("momentum of large"), 1u);
     for (const int world : {2, 3}) {
@@ -347,7 +338,7 @@ TEST(Resize, MomentumIsAveragedToo) {
       for (int rank = 0; rank < world; ++rank) {
         ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, world, rank));
       }
-      expect_same(owed_by(spec, saved(others)), owed, 1e-7);
+      expect_same(owed_by(spec, states(others)), owed, 1e-7);
       train(others, 2, 1.0F, ignored);
     }
   }
@@ -355,14 +346,14 @@ TEST(Resize, MomentumIsAveragedToo) {
 
 TEST(Resize, RanksWithoutAStepOweNothing) {
   for (const std::string spec : {"direct(3lc)", "ring(onebit)", "gather(3lc)", "powersgd:rank=2"}) {
-    const States before = saved(reducers_of(spec, 3));
+    const States before = states(reducers_of(spec, 3));
     Reducers others = reducers_of(spec, 2);
     Means owed;
     for (int rank = 0; rank < 2; ++rank) {
       ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, 2, rank)) << spec;
     }
     train(others, 0, 1.0F, owed);
-    expect_same(owed_by(spec, saved(others)), owed, 1e-5);
+    expect_same(owed_by(spec, states(others)), owed, 1e-5);
   }
 }
 
@@ -381,7 +372,7 @@ TEST(Resize, RanksWhoseFirstStepFailedOweNothing) {
       EXPECT_FALSE(reducers[static_cast<std::size_t>(rank)]->all_reduce(named(&values), {0, 0, true, 1.0F},
                                                                         transport, in_seconds(30)));
     });
-    const States before = saved(reducers);
+    const States before = states(reducers);
     for (const int world : {2, 3, 4}) {
       Reducers others = reducers_of(spec, world);
       Means owed;
@@ -390,7 +381,7 @@ TEST(Resize, RanksWhoseFirstStepFailedOweNothing) {
         ASSERT_TRUE(loaded) << loaded.error().message;
       }
       train(others, 0, 1.0F, owed);
-      expect_same(owed_by(spec, saved(others)), owed, 1e-5);
+      expect_same(owed_by(spec, states(others)), owed, 1e-5);
     }
   }
 }
@@ -402,7 +393,7 @@ TEST(Resize, StatesThatDontFitAreRefused) {
     Reducers reducers = reducers_of(spec, 3);
     Means owed;
     train(reducers, 0, 1.0F, owed);
-    const States good = saved(reducers);
+    const States good = states(reducers);
     const auto other = reducer_of(spec);
     ASSERT_TRUE(load_resized(*other, good, 2, 1));
     const State before = *other->save();

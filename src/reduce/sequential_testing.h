@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/brief_testing.h"
 #include "deltawire/reducer.h"
 #include "reduce/patterns/owners.h"
 
@@ -43,8 +44,9 @@ std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int wo
                                                    std::uint64_t most_elements = kMostElements);
 
 // The means of a few steps of a reducer: what `world` ranks must get that hand in gradients(). Formed once
-// for all.
-std::vector<Tensors> reference_means(SequentialPattern& reference, int world, std::uint64_t steps = 3);
+// for all. The second step has residuals; what a third adds is left to the whole.
+std::vector<Tensors> reference_means(SequentialPattern& reference, int world,
+                                     std::uint64_t steps = whole_or_brief(3U, 2U));
 
 // As many steps of the reducer on this rank, each compared with its mean; every rank calls it.
 void expect_means(Reducer& reducer, const std::vector<Tensors>& means, Transport& transport);

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/brief_testing.h"
 #include "base/random.h"
 #include "reduce/rank_threads_testing.h"
 #include "reduce/sequential_testing.h"
@@ -38,8 +39,11 @@ TEST_P(Patterns, EqualTheSequentialReferenceBitForBit) {
   });
 }
 
+// What codecs of a kind have in common; in brief one codec of each kind.
+class KindPatterns : public Patterns {};
+
 // The bucket layout must not change a byte: one bucket, or one for each tensor with all in flight.
-TEST_P(Patterns, BucketsChangeNothing) {
+TEST_P(KindPatterns, BucketsChangeNothing) {
   const Case& chosen = GetParam();
   std::vector<Tensors> whole(static_cast<std::size_t>(chosen.world));
   std::vector<Tensors> split(static_cast<std::size_t>(chosen.world));
@@ -47,7 +51,7 @@ TEST_P(Patterns, BucketsChangeNothing) {
     run_ranks(chosen.world, {}, [&](int rank, Transport& transport) {
       const auto reducer = reducer_of(chosen.spec);
       const auto names = tensor_names();
-      for (std::uint64_t step = 0; step < 3; ++step) {
+      for (std::uint64_t step = 0; step < testing::whole_or_brief(3U, 2U); ++step) {
         Tensors tensors = gradients(rank, step);
         const auto all = named(tensors, names);
         const std::uint32_t count = buckets ? static_cast<std::uint32_t>(all.size()) : 1;
@@ -70,7 +74,7 @@ TEST_P(Patterns, BucketsChangeNothing) {
 }
 
 // A restored reducer sends the bytes that the original would have sent in the same step.
-TEST_P(Patterns, SavedStateGoesOnAsIfNothingHadHappened) {
+TEST_P(KindPatterns, SavedStateGoesOnAsIfNothingHadHappened) {
   const Case& chosen = GetParam();
   std::vector<Tensors> straight(static_cast<std::size_t>(chosen.world));
   std::vector<Tensors> restored(static_cast<std::size_t>(chosen.world));
@@ -110,7 +114,7 @@ TEST_P(Conservation, NothingIsLost) {
     balance.emplace_back(count, 0.0);
     moved.emplace_back(count, 1e-6);
   }
-  for (std::uint64_t step = 0; step < 5; ++step) {
+  for (std::uint64_t step = 0; step < testing::whole_or_brief(5U, 3U); ++step) {
     std::vector<Tensors> inputs;
     for (int rank = 0; rank < chosen.world; ++rank) inputs.push_back(gradients(rank, step));
     const Tensors mean = reference->mean(inputs, step);
@@ -135,14 +139,14 @@ TEST_P(Conservation, NothingIsLost) {
 
 // Every spec with three ranks. Other worlds are the pattern's matter, not the codec's: they have codecs of
 // every kind (raw, dense and sparse ones with residuals, lossless, drawn, cut by significance) and all rules.
-std::vector<Case> cases(const std::vector<std::string>& specs) {
+std::vector<Case> cases(const std::vector<std::string>& specs, bool is_brief = false) {
   constexpr std::string_view kOfEveryKind[] = {"(fp32)", "(3lc)",     "(sbc)",  "(gcomp)",
                                                "(int8)", "(randomk)", "(zstd)", ", rest "};
   std::vector<Case> all;
   for (const std::string& spec : specs) {
-    all.push_back({spec, 3});
     const bool is_for_all = std::ranges::any_of(
         kOfEveryKind, [&](std::string_view kind) { return spec.find(kind) != std::string::npos; });
+    if (is_for_all || !is_brief) all.push_back({spec, 3});
     if (!is_for_all) continue;
     for (const int world : {1, 2, 5}) all.push_back({spec, world});
   }
@@ -156,6 +160,10 @@ std::string case_name(const ::testing::TestParamInfo<Case>& chosen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Specs, Patterns, ::testing::ValuesIn(cases(testing::reducer_specs())), case_name);
+INSTANTIATE_TEST_SUITE_P(Specs, KindPatterns,
+                         ::testing::ValuesIn(cases(testing::reducer_specs(),
+                                                   testing::whole_or_brief(false, true))),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Specs, Conservation,
                          ::testing::ValuesIn(cases(testing::reducer_specs_that_lose_nothing())), case_name);
 

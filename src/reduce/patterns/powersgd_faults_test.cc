@@ -36,9 +36,8 @@ struct Outcome {
 // The ranks of a job, and their steps.
 class Job {
  public:
-  explicit Job(const ReducerOptions& options = {}, const std::string& spec = kSpec) {
-    for (int rank = 0; rank < kWorld; ++rank) reducers_.push_back(reducer_of(spec, options));
-  }
+  explicit Job(const ReducerOptions& options = {}, const std::string& spec = kSpec)
+      : reducers_(reducers_of(spec, kWorld, options)) {}
 
   // Two buckets: what is shaped, in halves. `fill` may change a rank's gradients, or their scale.
   std::vector<Outcome> step(std::uint64_t number, const std::function<void(int, Tensors&)>& fill = {},
@@ -67,14 +66,10 @@ class Job {
     return outcomes;
   }
 
-  std::vector<std::vector<std::byte>> states() const {
-    std::vector<std::vector<std::byte>> all;
-    for (const auto& reducer : reducers_) all.push_back(*reducer->save());
-    return all;
-  }
+  std::vector<std::vector<std::byte>> states() const { return deltawire::states(reducers_); }
 
  private:
-  std::vector<std::unique_ptr<WakeableReducer>> reducers_;
+  Reducers reducers_;
 };
 
 std::vector<Tensors> gradients_of_all(std::uint64_t step) {
@@ -90,12 +85,6 @@ void expect_means(const std::vector<Outcome>& outcomes, const Tensors& wanted) {
       ASSERT_TRUE(outcome.tensors[t] == wanted[t]) << shaped_tensors()[t].name;
     }
   }
-}
-
-ReducerOptions passing() {
-  ReducerOptions options;
-  options.policy.nonfinite = NonFinite::kPass;
-  return options;
 }
 
 // A line that breaks after so many bytes: in the first round, in the second, with one bucket ended or none.

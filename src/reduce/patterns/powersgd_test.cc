@@ -24,14 +24,6 @@ using Values = std::vector<float>;
 
 const char* const kSpec = "powersgd:rank=4(fp32)";
 
-using Reducers = std::vector<std::unique_ptr<WakeableReducer>>;
-
-Reducers reducers_of(const std::string& spec, int world, const ReducerOptions& options = {}) {
-  Reducers reducers;
-  for (int rank = 0; rank < world; ++rank) reducers.push_back(reducer_of(spec, options));
-  return reducers;
-}
-
 std::vector<Tensors> gradients_of_all(int world, std::uint64_t step) {
   std::vector<Tensors> all;
   for (int rank = 0; rank < world; ++rank) all.push_back(shaped_gradients(rank, step));

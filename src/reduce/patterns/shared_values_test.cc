@@ -25,28 +25,14 @@ constexpr std::uint64_t kPiece = 3200;
 using Values = std::vector<float>;
 
 // Several pieces for each owner, of one part and of many.
-struct Model {
-  Model(int rank, std::uint64_t step) {
-    const std::vector<std::size_t> counts{100, 40000, 3000, 30, 17000, 200, 9999};
-    std::size_t all = 0;
-    for (const std::size_t count : counts) all += count;
-    values.resize(all);
+struct Model : Layers {
+  Model(int rank, std::uint64_t step) : Layers({100, 40000, 3000, 30, 17000, 200, 9999}) {
     const CounterRng random(step * 16 + static_cast<std::uint64_t>(rank));
-    for (std::size_t i = 0; i < all; ++i) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
       const auto bits = static_cast<std::uint32_t>(random.at(i));
       values[i] = i % 5 == 0 ? -0.0F : static_cast<float>(bits) * 0x1p-31F - 1;
     }
-    names.reserve(counts.size());
-    std::size_t at = 0;
-    for (const std::size_t count : counts) {
-      names.push_back("layer" + std::to_string(names.size()));
-      tensors.push_back({names.back(), {values.data() + at, count, DType::kF32}, 0});
-      at += count;
-    }
   }
-  Values values;
-  std::vector<std::string> names;
-  std::vector<Named> tensors;
 };
 
 // A rank that shares memory with the others of its mesh, as processes of one machine do.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/brief_testing.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "server/server_testing.h"
@@ -185,7 +186,7 @@ template <class Make>
 void expect_only_itself(const State& state, const Make& make) {
   const auto role = make();
   const State before = *role->save();
-  const std::size_t stride = std::max<std::size_t>(1, state.size() / 400);
+  const std::size_t stride = std::max<std::size_t>(1, state.size() / testing::whole_or_brief(400U, 100U));
   for (std::size_t bytes = 0; bytes < state.size(); bytes += bytes < 200 ? 1 : stride) {
     const State cut(state.begin(), state.begin() + static_cast<std::ptrdiff_t>(bytes));
     EXPECT_FALSE(role->load(cut)) << bytes;

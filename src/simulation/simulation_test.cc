@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/brief_testing.h"
 #include "deltawire/door.h"
 #include "deltawire/snapshot.h"
 #include "simulation/disks.h"
@@ -17,7 +18,8 @@
 namespace deltawire::simulation::simulation_test {
 namespace {
 
-constexpr std::uint64_t kSeeds = 250;  // in each of four tests, which run beside each other
+// In each of four tests, which run beside each other.
+const std::uint64_t kSeeds = testing::whole_or_brief(250U, 100U);
 
 // Of jobs, meetings, parameter servers, or elastic sessions.
 using Simulate = Outcome (*)(std::uint64_t seed, int world, bool prints);
@@ -90,9 +92,10 @@ TEST(Servers, TakeAsManyRanksAsWanted) {
 }
 
 TEST(Elastic, KeepsEveryPromise) {
-  const Totals totals = keep_every_promise(simulate_elastic, "--elastic ", 0, 60);
-  EXPECT_GT(totals.faults, 60U);
-  EXPECT_GT(totals.steps, 3000U);
+  const std::uint64_t kSessions = testing::whole_or_brief(60U, 30U);
+  const Totals totals = keep_every_promise(simulate_elastic, "--elastic ", 0, kSessions);
+  EXPECT_GT(totals.faults, 2 * kSessions / 3);
+  EXPECT_GT(totals.steps, 50 * kSessions);
 }
 
 TEST(Elastic, RepeatsItselfToTheLastEvent) {
@@ -108,9 +111,10 @@ TEST(Simulation, RepeatsItselfToTheLastEvent) {
 }
 
 TEST(Meetings, KeepEveryPromise) {
-  const Totals totals = keep_every_promise(simulate_meeting, "--meetings ", 0, 200);
-  EXPECT_GT(totals.faults, 200U);
-  EXPECT_GT(totals.steps, 200U);
+  const std::uint64_t kMeetings = testing::whole_or_brief(200U, 80U);
+  const Totals totals = keep_every_promise(simulate_meeting, "--meetings ", 0, kMeetings);
+  EXPECT_GT(totals.faults, kMeetings);
+  EXPECT_GT(totals.steps, kMeetings);
 }
 
 // Others have given up and hung up on it, while it was frozen or not started yet: that is no other token.

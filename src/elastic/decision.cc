@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Kind = Decision::Kind;
-using States = std::map<int, MemberState>;
+using States = std::map<int, const MemberState*>;
 
 // How long a member is waited for that answers and doesn't come: 0.4 of the meeting's time. It may still
 // settle the failed step with a rank that is silent, and hear reports (docs/design/commit.md): so 6 s where
@@ -44,31 +44,43 @@ std::string why_absent(const Attendance& attendance, int id) {
 States of_one_step(const States& states) {
   std::int64_t latest = -1;
   for (const auto& [id, state] : states) {
-    if (state.base) latest = std::max<std::int64_t>(latest, state.base->epoch);
+    if (state->base) latest = std::max<std::int64_t>(latest, state->base->epoch);
   }
   const auto counts = [&](const MemberState& state) { return !state.base || state.base->epoch == latest; };
   std::map<std::uint64_t, int> at;
   for (const auto& [id, state] : states) {
-    if (counts(state)) ++at[state.steps];
+    if (counts(*state)) ++at[state->steps];
   }
   const auto step = std::ranges::max_element(at, {}, [](const auto& each) {
                       return std::pair(each.second, each.first);
                     })->first;
   States same;
   for (const auto& [id, state] : states) {
-    if (counts(state) && state.steps == step) same.emplace(id, state);
+    if (counts(*state) && state->steps == step) same.emplace(id, state);
   }
   return same;
 }
 
-// Without repetitions.
-std::vector<View> views_of(const States& states, const Ids& chosen) {
-  std::vector<View> views;
-  for (const int id : chosen) {
-    for (View& view : states.at(id).views()) {
-      if (std::ranges::find(views, view) == views.end()) views.push_back(std::move(view));
-    }
+// Those that the members stand in, without repetitions: of a thousand members with a thousand in each view
+// nothing is copied.
+std::vector<const View*> views_of(const States& states) {
+  std::vector<const View*> views;
+  const auto add = [&views](const View& view) {
+    const bool is_new = std::ranges::none_of(views, [&view](const View* other) { return *other == view; });
+    if (is_new) views.push_back(&view);
+  };
+  for (const auto& [id, state] : states) {
+    if (state->base) add(*state->base);
+    for (const View& view : state->tried) add(view);
   }
+  return views;
+}
+
+std::vector<View> views_of(const States& states, const Ids& chosen) {
+  States theirs = states;
+  std::erase_if(theirs, [&chosen](const auto& each) { return !chosen.contains(each.first); });
+  std::vector<View> views;
+  for (const View* const view : views_of(theirs)) views.push_back(*view);
   return views;
 }
 
@@ -83,13 +95,13 @@ Proposal proposal_of(const Attendance& attendance, const States& states, const I
   for (const int id : chosen) view.members.push_back(known.at(id));
   for (std::size_t i = 0; i < joiners; ++i) view.members.push_back({view.next_id++, attendance.joiners[i]});
   for (const auto& [id, state] : attendance.states()) {
-    view.epoch = std::max({view.epoch, state.latest_epoch(), state.promised});
+    view.epoch = std::max({view.epoch, state->latest_epoch(), state->promised});
   }
   ++view.epoch;
   double squares = 0;
   int with_residuals = 0;
   for (const int id : chosen) {
-    const MemberState& state = states.at(id);
+    const MemberState& state = *states.at(id);
     if (!state.base) continue;
     if (!proposal.base) proposal.base = state.base;
     squares += state.residual;
@@ -120,7 +132,7 @@ Decision next_view(const Attendance& attendance) {
   std::set<std::pair<int, int>> quarrels;
   for (const auto& [id, state] : states) {
     here.insert(id);
-    for (const int other : state.blamed) quarrels.emplace(id, other);
+    for (const int other : state->blamed) quarrels.emplace(id, other);
   }
   const Ids chosen = without_quarrels(here, quarrels);
   if (!chosen.contains(attendance.own.id)) return {};
@@ -170,15 +182,18 @@ std::string out_of_time(Clock::duration limit) {
   return "the members did not agree on who goes on within " + seconds_text(limit) + " s";
 }
 
-std::map<int, MemberState> Attendance::states() const {
-  std::map<int, MemberState> all = callers;
-  all[own.id] = own;
+std::map<int, const MemberState*> Attendance::states() const {
+  std::map<int, const MemberState*> all;
+  for (const auto& [id, state] : callers) all[id] = &state;
+  all[own.id] = &own;
   return all;
 }
 
 std::map<int, Member> Attendance::known() const {
   std::map<int, Member> all = own.known();
-  for (const auto& [id, state] : callers) all.merge(state.known());
+  for (const View* const view : views_of(states())) {
+    for (const Member& member : view->members) all.try_emplace(member.id, member);
+  }
   return all;
 }
 

@@ -40,8 +40,8 @@ struct Attendance {
   Ids given_up;                     // members that this one has waited for in vain
   std::optional<int> at_least;      // ElasticOptions::at_least
 
-  // The callers, and itself.
-  std::map<int, MemberState> states() const;
+  // The callers, and itself; of this object.
+  std::map<int, const MemberState*> states() const;
   // Members of all views that it has heard of.
   std::map<int, Member> known() const;
   // Those of them that have neither come nor left: who is to be probed.

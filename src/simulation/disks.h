@@ -28,7 +28,7 @@ enum class NoRoom : std::uint8_t { kNowhere, kWrite, kFlush, kClose };
 
 class Disks {
  public:
-  static constexpr int kFirstDescriptor = 1 << 22;
+  static constexpr int kFirstDescriptor = 1 << 28;
 
   Disks(std::uint64_t seed, int machines);
   Disks(const Disks&) = delete;

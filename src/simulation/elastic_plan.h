@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,7 +49,11 @@ struct ElasticPlan {
   std::string spec;
   std::size_t buckets = 1;
   std::uint64_t steps = 10;
-  Clock::duration pause{};  // a program computes for up to this long before a step
+  Clock::duration pause{};               // a program computes for up to this long before a step
+  Clock::duration beat{};                // or until the next multiple of this time
+  std::function<void(Network&)> look{};  // called halfway between beats
+  double line = 0;                       // bytes a second of a member's line, each way; 0: streams share none
+  std::size_t longest = 1500;            // elements of the first tensor
   Clock::duration timeout{};
   Clock::duration meeting{};  // connect_timeout
   std::optional<int> at_least;
@@ -64,6 +69,9 @@ struct ElasticPlan {
   bool is_pure = false;                // there are no others, so more is promised
   std::vector<ElasticFault> faults;
 
+  // Whether its epochs are repeated alone afterwards: a large one would take as long and as much memory
+  // again.
+  bool is_repeated() const noexcept { return world <= 16; }
   std::string text() const;
 };
 

@@ -38,7 +38,7 @@ class ElasticPromises {
       check_recovery(*life);
     }
     if (plan_.faults.empty()) check_calm();
-    return broken_.empty() ? differs_from_undisturbed(run_) : broken_;
+    return broken_.empty() && plan_.is_repeated() ? differs_from_undisturbed(run_) : broken_;
   }
 
  private:
@@ -260,7 +260,7 @@ class Epoch {
       const auto found = std::ranges::find(base_, id);
       continued.push_back(found == base_.end() ? -1 : static_cast<int>(found - base_.begin()));
     }
-    Gradient tensors = gradient(0, 0);
+    Gradient tensors = gradient(0, 0, run_.plan().longest);
     const std::vector<Named> all = named(tensors);
     return reducer.load_resized(
         {.states = states, .tensors = all, .world = world(), .rank = rank, .continued = continued});
@@ -279,7 +279,7 @@ class Epoch {
 
   Status step(int rank, std::uint64_t number, Reducer& reducer, Transport& transport, Deadline deadline) {
     const int id = members_[static_cast<std::size_t>(rank)];
-    Gradient tensors = gradient(id, number);
+    Gradient tensors = gradient(id, number, run_.plan().longest);
     const std::vector<Named> all = named(tensors);
     const std::size_t buckets = run_.plan().buckets;
     for (std::size_t bucket = 0; bucket < buckets; ++bucket) {

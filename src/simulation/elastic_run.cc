@@ -15,16 +15,13 @@ namespace {
 using namespace std::chrono_literals;
 using Kind = ElasticFault::Kind;
 
-constexpr std::uint64_t kMostEvents = 20'000'000;
+constexpr std::uint64_t kMostEvents = 20'000'000;  // and so many for each pair of members
+constexpr std::uint64_t kMostEventsOfPair = 2'000;
 constexpr std::uint16_t kPort = 29600;
 constexpr Clock::duration kLongest = 900s;  // of a run, in virtual time
 // After so long a view's members can tell those that they left out.
 constexpr Clock::duration kKnown = 10s;
 constexpr std::size_t kMisfitLongest = 1000;  // elements of the first tensor; the others have more
-
-std::string address_of(int process) {
-  return "10.0.0." + std::to_string(process + 1);
-}
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
@@ -90,11 +87,12 @@ ElasticRun::ElasticRun(const ElasticPlan& plan, Trace& trace)
       trace_(trace),
       dice_(plan.seed, 31),
       scheduler_(plan.seed, plan.latencies, trace),
-      network_(plan.seed, scheduler_, trace),
+      network_(plan.seed, scheduler_, trace, std::max(16, plan.world + 1)),
       sockets_(scheduler_, network_, plan.buffer) {
-  for (int from = 0; from < Sockets::kMachines; ++from) {
-    for (int to = 0; to < Sockets::kMachines; ++to) network_.path(from, to) = plan.path;
+  for (int from = 0; from < network_.lines().machines(); ++from) {
+    for (int to = 0; to < network_.lines().machines(); ++to) network_.path(from, to) = plan.path;
   }
+  if (plan.line > 0) network_.lines().set_rate(plan.line);
 }
 
 std::string ElasticRun::run() {
@@ -104,7 +102,12 @@ std::string ElasticRun::run() {
     scheduler_.after(fault.at, [this, &fault] { happen(fault); });
   }
   scheduler_.after(kLongest, [this] { end_late(); });
-  const std::string stuck = scheduler_.run(kMostEvents);
+  for (Clock::duration at = plan_.beat / 2; plan_.look && at < kLongest; at += plan_.beat) {
+    scheduler_.after(at, [this] { plan_.look(network_); });
+  }
+  const std::string stuck =
+      scheduler_.run(kMostEvents + kMostEventsOfPair * static_cast<std::uint64_t>(plan_.world) *
+                                       static_cast<std::uint64_t>(plan_.world));
   if (!broken_.empty()) return broken_;
   if (!stuck.empty()) return stuck;
   if (const std::size_t open = sockets_.open_ends(); open > 0) {
@@ -115,11 +118,11 @@ std::string ElasticRun::run() {
 
 void ElasticRun::start(bool is_misfit, Clock::duration after) {
   const int process = static_cast<int>(lives_.size());
-  if (process == Sockets::kMachines) return;
+  if (process == network_.lines().machines()) return;
   ElasticLife& own = *lives_.emplace_back(std::make_unique<ElasticLife>());
   own.process = process;
   own.is_misfit = is_misfit;
-  own.weights = gradient(0, 0);
+  own.weights = gradient(0, 0, plan_.longest);
   for (auto& tensor : own.weights) std::ranges::fill(tensor, 0.0F);
   own.ballast.resize(plan_.state_bytes);
   for (std::size_t i = 0; i < own.ballast.size(); ++i) own.ballast[i] = static_cast<std::byte>(i * i >> 7U);
@@ -137,6 +140,7 @@ void ElasticRun::live(ElasticLife& own) {
     own.session->close();
     own.session.reset();
   }
+  if (!own.is_dead) own.left = scheduler_.read();
   if (!own.is_dead) {
     const std::string name = "process " + std::to_string(own.process);
     note(done ? name + " has ended" : name + " fails: " + done.error().text());
@@ -176,11 +180,18 @@ Status ElasticRun::train(ElasticLife& own) {
   if (!opened) return forward_error(opened);
   own.session = *std::move(opened);
   own.has_met = true;
+  own.met = scheduler_.read();
   own.look();
   if (Status taken = take_state(own); !taken) return taken;
   while (own.session->steps() < plan_.steps && !own.is_dead) {
-    scheduler_.sleep(
-        std::chrono::nanoseconds(dice_.below(static_cast<std::uint64_t>(plan_.pause.count()) + 1)));
+    // The others wait for a process that has just joined.
+    const bool has_just_joined = own.process >= plan_.world && own.memory == 0;
+    if (plan_.beat == Clock::duration{}) {
+      scheduler_.sleep(
+          std::chrono::nanoseconds(dice_.below(static_cast<std::uint64_t>(plan_.pause.count()) + 1)));
+    } else if (!has_just_joined) {
+      scheduler_.sleep(plan_.beat - scheduler_.read().time_since_epoch() % plan_.beat);
+    }
     if (own.busy > Clock::duration{}) scheduler_.sleep(std::exchange(own.busy, {}));
     if (own.shall_leave || own.is_dead) break;
     if (Status done = step(own); !done) {
@@ -239,7 +250,7 @@ Result<std::vector<StateArray>> ElasticRun::state_of(ElasticLife& own) {
 Status ElasticRun::step(ElasticLife& own) {
   const std::uint64_t number = own.session->steps();
   Gradient tensors = own.is_misfit ? gradient(own.process, number, kMisfitLongest)
-                                   : gradient(own.id < 0 ? own.process : own.id, number);
+                                   : gradient(own.id < 0 ? own.process : own.id, number, plan_.longest);
   const Gradient given = tensors;
   const std::vector<Named> all = named(tensors);
   std::vector<ElasticBucket> buckets(plan_.buckets);
@@ -281,8 +292,9 @@ void ElasticRun::keep(ElasticLife& own, const Gradient& means) {
   for (const int id : commit.members) after = mix(after, static_cast<std::uint64_t>(id));
   commit.after = own.history = after;
   commit.weights = hash_of(own.weights);
+  own.memory = std::max(own.memory, own.session->memory().peak_bytes);
   if (auto state = own.session->save()) {
-    commit.state = *std::move(state);
+    if (plan_.is_repeated()) commit.state = *std::move(state);
   } else {
     breaks("process " + std::to_string(own.process) + " can't save: " + state.error().text());
   }
@@ -366,8 +378,8 @@ void ElasticRun::disturb_paths(const ElasticFault& fault) {
     const auto is_in = [&fault](int process) {
       return (fault.group >> static_cast<unsigned>(process) & 1U) != 0;
     };
-    for (int from = 0; from < Sockets::kMachines; ++from) {
-      for (int to = 0; to < Sockets::kMachines; ++to) {
+    for (int from = 0; from < network_.lines().machines(); ++from) {
+      for (int to = 0; to < network_.lines().machines(); ++to) {
         if (is_in(from) != is_in(to)) pairs.emplace_back(from, to);
       }
     }
@@ -389,7 +401,7 @@ void ElasticRun::kill(ElasticLife& own, bool loses_power) {
   own.has_lost_power = loses_power;
   scheduler_.freeze(own.process);
   if (loses_power) {
-    for (int other = 0; other < Sockets::kMachines; ++other) {
+    for (int other = 0; other < network_.lines().machines(); ++other) {
       network_.cut(own.process, other);
       network_.cut(other, own.process);
     }
@@ -436,7 +448,7 @@ void ElasticRun::arm_sending(const ElasticFault& fault) {
     if (fault.kind == Kind::kMuteVoter) {
       at(victim).is_victim = true;
       std::vector<std::pair<int, int>> pairs;
-      for (int other = 0; other < Sockets::kMachines; ++other) {
+      for (int other = 0; other < network_.lines().machines(); ++other) {
         if (other != victim) pairs.emplace_back(victim, other);
       }
       cut(std::move(pairs), fault.lasts);
@@ -454,7 +466,7 @@ void ElasticRun::bury_the_dead() {
   is_buried_ = true;
   for (const auto& each : lives_) {
     if (!each->is_dead) continue;
-    for (int other = 0; other < Sockets::kMachines; ++other) {
+    for (int other = 0; other < network_.lines().machines(); ++other) {
       if (other == each->process) continue;
       network_.cut(each->process, other);
       network_.cut(other, each->process);

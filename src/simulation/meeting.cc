@@ -22,7 +22,7 @@ constexpr Clock::duration kTelling = 2500ms;
 constexpr Clock::duration kVote = 1h;
 
 Endpoint endpoint_of(int rank) {
-  return {"10.0.0." + std::to_string(rank + 1), kPort};
+  return {address_of(rank), kPort};
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ Meeting::Meeting(const MeetingPlan& plan, Trace& trace)
       scheduler_(plan.seed, plan.latencies, trace),
       network_(plan.seed, scheduler_, trace),
       sockets_(scheduler_, network_, plan.buffer),
-      processes_(2 * static_cast<std::size_t>(Sockets::kMachines)) {
+      processes_(2 * static_cast<std::size_t>(network_.lines().machines())) {
   for (int from = 0; from < plan.world; ++from) {
     for (int to = 0; to < plan.world; ++to) network_.path(from, to) = plan.path;
   }
@@ -56,7 +56,7 @@ std::string Meeting::run() {
 }
 
 int Meeting::process_of(int rank) const {
-  const int again = rank + Sockets::kMachines;
+  const int again = rank + static_cast<int>(processes_.size() / 2);
   return processes_[static_cast<std::size_t>(again)].is_started ? again : rank;
 }
 
@@ -168,7 +168,7 @@ void Meeting::kill(const MeetingFault& fault) {
   at(process).is_dead = true;
   scheduler_.freeze(process);
   sockets_.close_all(process);
-  const int again = fault.rank + Sockets::kMachines;
+  const int again = fault.rank + static_cast<int>(processes_.size() / 2);
   if (fault.kind == Kind::kRestart && !at(again).is_started) {
     scheduler_.after(fault.lasts, [this, rank = fault.rank, again] {
       note("rank " + std::to_string(rank) + " is started again");

@@ -69,7 +69,7 @@ class Meeting {
   std::size_t met() const noexcept;
 
  private:
-  // A process, and what has become of it. Process r is rank r; the one that is started again, r + kMachines.
+  // A process, and what has become of it. Process r is rank r; the one that is started again, r + 16.
   struct Process {
     int rank = 0;
     bool is_started = false;

@@ -53,11 +53,8 @@ class SimulatedLink final : public Link {
   std::size_t end_;
 };
 
-Network::Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace)
-    : dice_(seed, 2),
-      scheduler_(scheduler),
-      trace_(trace),
-      paths_(static_cast<std::size_t>(kMostRanks) * kMostRanks) {
+Network::Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace, int machines)
+    : dice_(seed, 2), scheduler_(scheduler), trace_(trace), lines_(machines), paths_(at(machines, 0)) {
   scheduler.set_readiness(
       [this](int descriptor) { return readiness(static_cast<std::size_t>(descriptor - kFirstDescriptor)); });
 }
@@ -84,13 +81,15 @@ std::unique_ptr<Link> Network::add_link(int process, std::size_t out, std::size_
 }
 
 std::pair<std::size_t, std::size_t> Network::open_stream(std::pair<int, int> machines,
+                                                         std::pair<int, int> processes,
                                                          std::pair<int, int> descriptors,
                                                          std::size_t buffer) {
   const auto [one, other] = machines;
+  for (const int each : {one, other}) ++lines_.load(each).streams;
   const std::size_t out = add_pipe(one, other, StreamKind::kControl, buffer);
   const std::size_t in = add_pipe(other, one, StreamKind::kControl, buffer);
-  const std::size_t end = add_stream_end(one, out, in);
-  const std::size_t far_end = add_stream_end(other, in, out);
+  const std::size_t end = add_stream_end(processes.first, out, in);
+  const std::size_t far_end = add_stream_end(processes.second, in, out);
   ends_[end].descriptor = descriptors.first;
   ends_[far_end].descriptor = descriptors.second;
   return {end, far_end};
@@ -121,12 +120,26 @@ Clock::duration Network::draw_time(int from, int to) {
          std::chrono::nanoseconds(dice_.below(static_cast<std::uint64_t>(way.jitter.count()) + 1));
 }
 
+Deadline MachineLines::pass(std::pair<int, int> machines, std::size_t bytes, Deadline now,
+                            Clock::duration on_way) noexcept {
+  if (rate_ == 0) return now + on_way;
+  const auto takes =
+      std::chrono::nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) / rate_ * 1e9));
+  Deadline& out = of(machines.first).out;
+  Deadline& in = of(machines.second).in;
+  out = std::max(out, now) + takes;
+  in = std::max(in + takes, out + on_way);
+  return in;
+}
+
 void Network::launch(std::size_t number, Segment segment) {
   Pipe& pipe = pipes_[number];
   const double seconds =
       static_cast<double>(segment.bytes.size()) / path(pipe.from, pipe.to).bytes_per_second;
   const auto takes = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
-  pipe.last_arrival = std::max(pipe.last_arrival, scheduler_.read() + draw_time(pipe.from, pipe.to)) + takes;
+  const Deadline arrives = lines_.pass({pipe.from, pipe.to}, segment.bytes.size(), scheduler_.read(),
+                                       draw_time(pipe.from, pipe.to));
+  pipe.last_arrival = std::max(pipe.last_arrival, arrives) + takes;
   segment.arrives = pipe.last_arrival;
   assert(pipe.in_flight.empty() || pipe.in_flight.back().arrives <= segment.arrives);
   pipe.in_flight.push_back(std::move(segment));
@@ -148,7 +161,7 @@ void Network::deliver(std::size_t number) {
   const Deadline now = scheduler_.read();
   while (!pipe.in_flight.empty() && pipe.in_flight.front().arrives <= now) {
     Segment segment = std::move(pipe.in_flight.front());
-    pipe.in_flight.pop_front();
+    pipe.in_flight.erase(pipe.in_flight.begin());
     arrive(number, segment);
   }
   if (!pipe.in_flight.empty()) schedule(number);
@@ -171,6 +184,7 @@ void Network::arrive(std::size_t number, Segment& segment) {
   } else {
     pipe.received.insert(pipe.received.end(), segment.bytes.begin(), segment.bytes.end());
     const std::size_t bytes = segment.bytes.size();
+    lines_.load(pipe.to).bytes_in += bytes;
     scheduler_.after(draw_time(pipe.to, pipe.from), [this, number, bytes] { acknowledge(number, bytes); });
   }
   tell(pipe.receiver);
@@ -302,6 +316,9 @@ IoResult Network::send(std::size_t number, std::span<const iovec> pieces) {
   if (out.flip_at >= out.sent && out.flip_at < out.sent + count) {
     segment.bytes[static_cast<std::size_t>(out.flip_at - out.sent)] ^= std::byte{1} << dice_.below(8);
   }
+  Load& load = lines_.load(out.from);
+  load.bytes_out += count;
+  ++load.calls;
   out.sent += count;
   out.held += count;
   assert(out.held <= out.buffer);
@@ -343,7 +360,7 @@ IoResult Network::receive(std::size_t number, MutBytes into) {
   std::memcpy(into.data(), in.received.data() + in.read, count);
   in.read += count;
   if (in.read == in.received.size()) {
-    in.received.clear();
+    in.received = {};  // with its memory: most streams are quiet
     in.read = 0;
   }
   const std::size_t pipe = end.in;

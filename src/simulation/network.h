@@ -23,11 +23,49 @@ struct Path {
   bool is_up = true;
 };
 
+// What a machine has sent and received.
+struct Load {
+  std::uint64_t bytes_out = 0;
+  std::uint64_t bytes_in = 0;
+  std::uint64_t calls = 0;    // that sent something
+  std::uint64_t streams = 0;  // that were opened, at either end
+
+  std::uint64_t bytes() const noexcept { return bytes_out + bytes_in; }
+};
+
+// The machines' lines, with what passes them. If a rate is given, all streams of a machine share its line,
+// which has that rate each way.
+class MachineLines {
+ public:
+  explicit MachineLines(int machines) : lines_(static_cast<std::size_t>(machines)) {}
+
+  int machines() const noexcept { return static_cast<int>(lines_.size()); }
+  Load& load(int machine) noexcept { return of(machine).load; }
+  const Load& load(int machine) const noexcept { return lines_[static_cast<std::size_t>(machine)].load; }
+  void set_rate(double bytes_per_second) noexcept { rate_ = bytes_per_second; }
+  // When bytes have arrived that are sent now, and are `on_way` so long: they wait at both ends for those
+  // before.
+  Deadline pass(std::pair<int, int> machines, std::size_t bytes, Deadline now,
+                Clock::duration on_way) noexcept;
+
+ private:
+  struct Line {
+    Load load;
+    Deadline out;  // until when it is busy
+    Deadline in;
+  };
+  Line& of(int machine) noexcept { return lines_[static_cast<std::size_t>(machine)]; }
+
+  std::vector<Line> lines_;
+  double rate_ = 0;  // 0: streams share nothing
+};
+
 enum class StreamKind : std::uint8_t { kControl, kData };
 
 class Network {
  public:
-  Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace);
+  // Of so many machines.
+  Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace, int machines = 16);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
@@ -46,17 +84,18 @@ class Network {
   // The process has died: its machine closes its streams.
   void close_all(int process);
 
-  // A stream between two machines, for two sockets: `descriptors` become ready. Returns its two ends.
-  std::pair<std::size_t, std::size_t> open_stream(std::pair<int, int> machines,
+  // A stream between two machines, for two sockets of these processes: `descriptors` become ready. Returns
+  // its two ends.
+  std::pair<std::size_t, std::size_t> open_stream(std::pair<int, int> machines, std::pair<int, int> processes,
                                                   std::pair<int, int> descriptors, std::size_t buffer);
 
+  MachineLines& lines() noexcept { return lines_; }
   // Streams' ends that are not closed.
   std::size_t open_ends() const noexcept;
 
  private:
   friend class SimulatedLink;
   friend class Sockets;
-  static constexpr int kMostRanks = 16;
   static constexpr int kFirstDescriptor = 1 << 20;
 
   struct Segment {
@@ -72,7 +111,7 @@ class Network {
     std::size_t sender = 0;  // ends
     std::size_t receiver = 0;
     std::size_t buffer = 0;
-    std::deque<Segment> in_flight;
+    std::vector<Segment> in_flight;
     Deadline last_arrival;
     std::vector<std::byte> received;
     std::size_t read = 0;  // of them
@@ -89,13 +128,14 @@ class Network {
     std::size_t out = 0;  // pipes
     std::size_t in = 0;
     int descriptor = 0;
+    int watcher = -1;        // the descriptor that watches it
     bool is_closed = false;  // by its process
     bool is_reset = false;
   };
 
-  static std::size_t at(int from, int to) noexcept {
-    const int pair = from * kMostRanks + to;
-    return static_cast<std::size_t>(pair);
+  std::size_t at(int from, int to) const noexcept {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(lines_.machines()) +
+           static_cast<std::size_t>(to);
   }
   std::size_t add_pipe(int from, int to, StreamKind kind, std::size_t buffer);
   std::size_t add_stream_end(int process, std::size_t out, std::size_t in);
@@ -111,7 +151,9 @@ class Network {
   void close(std::size_t end);
   short readiness(std::size_t end) const noexcept;
   static int descriptor_of(std::size_t end) noexcept { return kFirstDescriptor + static_cast<int>(end); }
-  void tell(std::size_t end) noexcept { scheduler_.on_ready(ends_[end].descriptor); }
+  void tell(std::size_t end) noexcept {
+    scheduler_.on_ready(ends_[end].process, ends_[end].descriptor, ends_[end].watcher);
+  }
 
   IoResult send(std::size_t end, std::span<const iovec> pieces);
   IoResult receive(std::size_t end, MutBytes into);
@@ -123,6 +165,7 @@ class Network {
   Dice dice_;
   Scheduler& scheduler_;
   Trace& trace_;
+  MachineLines lines_;
   std::vector<Path> paths_;
   std::deque<Pipe> pipes_;
   std::vector<End> ends_;

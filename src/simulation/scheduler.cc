@@ -7,9 +7,6 @@
 namespace deltawire::simulation {
 namespace {
 
-constexpr int kMostProcesses = 64;
-// A run begins here, so that a default Deadline is long past.
-constexpr std::chrono::hours kBegin{1};
 // What it takes to read the clock: time passes for a fiber that never waits, too.
 constexpr std::chrono::nanoseconds kReading{20};
 
@@ -26,7 +23,7 @@ bool fill_ready(std::span<pollfd> entries, const std::function<short(int)>& read
 }  // namespace
 
 Scheduler::Scheduler(std::uint64_t seed, const Latencies& latencies, Trace& trace)
-    : dice_(seed, 1), latencies_(latencies), trace_(trace), time_(kBegin), processes_(kMostProcesses) {
+    : dice_(seed, 1), latencies_(latencies), trace_(trace), time_(kRunBegins) {
   simulated_machine = this;
 }
 
@@ -58,7 +55,7 @@ void Scheduler::called() noexcept {
   interruptions_.erase(due);
   action();
   if (!is_frozen(process)) return;
-  processes_[static_cast<std::size_t>(process)].interrupted = running_;
+  processes_.of(process).interrupted = running_;
   Thread& thread = threads_[running_];
   ++thread.waiting.token;  // is_due stays set, so nothing but thaw() wakes it
   thread.fiber->pause();
@@ -82,7 +79,12 @@ void Scheduler::block(Deadline until) noexcept {
   if (until != Deadline::max()) {
     queue_.push({std::max(until, time_) + draw_latency(), running_, thread.waiting.token, {}});
   }
+  if (thread.waiting.event != nullptr) waiting_.emplace(thread.waiting.event, running_);
+  const bool polls = !thread.waiting.entries.empty();
+  if (polls) processes_.of(thread.process).polling.insert(running_);
   thread.fiber->pause();
+  waiting_.erase({thread.waiting.event, running_});
+  if (polls) processes_.of(thread.process).polling.erase(running_);
   thread.waiting.event = nullptr;
   thread.waiting.entries = {};
 }
@@ -100,8 +102,8 @@ void Scheduler::wake(std::size_t thread) noexcept {
 }
 
 void Scheduler::notify(const void* event) noexcept {
-  for (const std::size_t thread : alive_) {
-    if (threads_[thread].waiting.event == event) wake(thread);
+  for (auto each = waiting_.lower_bound({event, 0}); each != waiting_.end() && each->first == event; ++each) {
+    wake(each->second);
   }
 }
 
@@ -112,15 +114,22 @@ void Scheduler::poll(const void* event, std::span<pollfd> entries, Deadline unti
   Waiting& waiting = threads_[running_].waiting;
   waiting.event = event;
   waiting.entries = descriptors;
-  block(fill_ready(descriptors, readiness_.of) ? time_ : until);
-  (void)fill_ready(descriptors, readiness_.of);
+  block(fill_ready(descriptors, readiness_) ? time_ : until);
+  (void)fill_ready(descriptors, readiness_);
 }
 
-void Scheduler::on_ready(int descriptor) noexcept {
-  for (const std::size_t thread : alive_) {
+Scheduler::Process& Scheduler::Processes::of(int process) {
+  const auto at = static_cast<std::size_t>(process);
+  if (at >= all.size()) all.resize(at + 1);
+  return all[at];
+}
+
+void Scheduler::on_ready(int process, int descriptor, int watcher) noexcept {
+  for (const std::size_t thread : processes_.of(process).polling) {
+    if (threads_[thread].waiting.is_due) continue;
     for (const pollfd& entry : threads_[thread].waiting.entries) {
-      const bool is_meant = entry.fd == descriptor || readiness_.is_watching(entry.fd, descriptor);
-      if (is_meant && (readiness_.of(entry.fd) & entry.events) != 0) {
+      const bool is_meant = entry.fd == descriptor || (watcher >= 0 && entry.fd == watcher);
+      if (is_meant && (readiness_(entry.fd) & entry.events) != 0) {
         wake(thread);
         break;
       }
@@ -137,7 +146,8 @@ std::uint64_t Scheduler::start_on(int process, std::function<void()> body) {
   Thread& thread = threads_.emplace_back();
   thread.fiber = std::make_unique<Fiber>(std::move(body));
   thread.process = process;
-  alive_.push_back(number);
+  if (process >= 0) (void)processes_.of(process);
+  ++counts_.alive;
   wake(number);
   return number;
 }
@@ -147,12 +157,12 @@ void Scheduler::join(std::uint64_t fiber) noexcept {
 }
 
 void Scheduler::freeze(int process) {
-  assert(process >= 0 && process < kMostProcesses);
-  processes_[static_cast<std::size_t>(process)].is_frozen = true;
+  assert(process >= 0);
+  processes_.of(process).is_frozen = true;
 }
 
 void Scheduler::thaw(int process) {
-  Process& thawed = processes_[static_cast<std::size_t>(process)];
+  Process& thawed = processes_.of(process);
   thawed.is_frozen = false;
   if (const std::size_t first = thawed.interrupted; first != kNoThread) {
     queue_.push({time_, first, threads_[first].waiting.token, {}});
@@ -168,7 +178,7 @@ void Scheduler::thaw(int process) {
 }
 
 void Scheduler::resume(std::size_t thread) {
-  assert(running_ == kNoThread && !alive_.empty() && !threads_[thread].ended);
+  assert(running_ == kNoThread && counts_.alive > 0 && !threads_[thread].ended);
   trace_.add(thread);
   trace_.add(static_cast<std::uint64_t>(time_.time_since_epoch().count()));
   running_ = thread;
@@ -178,14 +188,14 @@ void Scheduler::resume(std::size_t thread) {
   if (!has_ended) return;
   threads_[thread].ended = true;
   threads_[thread].fiber.reset();
-  std::erase(alive_, thread);
+  --counts_.alive;
   notify(&threads_[thread]);
 }
 
 std::string Scheduler::run(std::uint64_t limit) {
-  while (!alive_.empty()) {
-    if (queue_.empty()) return std::to_string(alive_.size()) + " threads wait for ever";
-    if (++events_ > limit) return "more than " + std::to_string(limit) + " events: some thread spins";
+  while (counts_.alive > 0) {
+    if (queue_.empty()) return std::to_string(counts_.alive) + " threads wait for ever";
+    if (++counts_.events > limit) return "more than " + std::to_string(limit) + " events: some thread spins";
     Event event = queue_.pop();
     time_ = std::max(time_, event.when);
     if (event.action) {
@@ -199,7 +209,7 @@ std::string Scheduler::run(std::uint64_t limit) {
       continue;
     }
     if (thread.process >= 0) {
-      std::size_t& first = processes_[static_cast<std::size_t>(thread.process)].interrupted;
+      std::size_t& first = processes_.of(thread.process).interrupted;
       if (first != kNoThread && first != event.fiber) {
         event.when = time_ + std::chrono::nanoseconds(1);
         queue_.push(std::move(event));

@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -115,6 +116,9 @@ class EventQueue {
   std::uint64_t pushed_ = 0;
 };
 
+// When a run begins, so that a default Deadline is long past.
+inline constexpr std::chrono::hours kRunBegins{1};
+
 // The scheduler's own actions, which no rank's freeze holds up.
 inline constexpr int kNobody = -1;
 
@@ -155,7 +159,7 @@ class Scheduler final : public SimulatedMachine {
   void freeze(int process);
   void thaw(int process);
   bool is_frozen(int process) const noexcept {
-    return processes_[static_cast<std::size_t>(process)].is_frozen;
+    return processes_.all[static_cast<std::size_t>(process)].is_frozen;
   }
 
   // `action` happens within the process' `calls`-th call of its machine from now on, in the middle of what
@@ -165,19 +169,14 @@ class Scheduler final : public SimulatedMachine {
   void called() noexcept;
 
   // What poll() asks about a descriptor: which of POLLIN, POLLOUT and POLLRDHUP hold.
-  // `is_watching`: whether the first descriptor is ready when the second is, as epoll's are.
-  void set_readiness(
-      std::function<short(int)> readiness,
-      std::function<bool(int, int)> is_watching = [](int, int) { return false; }) {
-    readiness_ = {std::move(readiness), std::move(is_watching)};
-  }
-  // The descriptor may have become ready.
-  void on_ready(int descriptor) noexcept;
+  void set_readiness(std::function<short(int)> readiness) { readiness_ = std::move(readiness); }
+  // The process' descriptor may have become ready, and with it one that watches it, as epoll's do; none: -1.
+  void on_ready(int process, int descriptor, int watcher = -1) noexcept;
 
   // Runs until all fibers have ended. Returns what is wrong, or nothing: fibers that wait for ever, or more
   // than `limit` events.
   std::string run(std::uint64_t limit);
-  std::uint64_t events() const noexcept { return events_; }
+  std::uint64_t events() const noexcept { return counts_.events; }
 
  private:
   struct Waiting {
@@ -202,8 +201,14 @@ class Scheduler final : public SimulatedMachine {
   struct Process {
     bool is_frozen = false;
     std::size_t interrupted = kNoThread;  // the thread that goes on first
+    std::set<std::size_t> polling{};      // threads that wait for descriptors
   };
 
+  struct Processes {
+    std::vector<Process> all{};
+
+    Process& of(int process);
+  };
   void block(Deadline until) noexcept;
   void wake(std::size_t thread) noexcept;
   void resume(std::size_t thread);
@@ -214,17 +219,17 @@ class Scheduler final : public SimulatedMachine {
   Trace& trace_;
   Deadline time_;
   EventQueue queue_;
-  std::uint64_t events_ = 0;
   std::deque<Thread> threads_;
   std::size_t running_ = kNoThread;  // the thread that runs; none: the scheduler does
-  std::vector<std::size_t> alive_;   // threads that have not ended, the oldest first
+  struct Counts {
+    std::uint64_t events = 0;
+    std::size_t alive = 0;  // threads that have not ended
+  } counts_;
+  std::set<std::pair<const void*, std::size_t>> waiting_;  // for events, by thread
   std::vector<Interruption> interruptions_;
-  std::vector<Process> processes_;
+  Processes processes_;
   std::vector<Event> held_;  // of frozen processes
-  struct Readiness {
-    std::function<short(int)> of;
-    std::function<bool(int, int)> is_watching;
-  } readiness_;
+  std::function<short(int)> readiness_;
 };
 
 }  // namespace deltawire::simulation

@@ -1,10 +1,13 @@
 // deltawire_simulate: runs seeds, and prints those that break a promise (docs/design/simulation.md).
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
+#include "simulation/scale.h"
 #include "simulation/simulate.h"
 
 namespace {
@@ -14,6 +17,7 @@ using deltawire::simulation::Outcome;
 constexpr const char* kHelp =
     "usage: deltawire_simulate [--seed N] [--seeds COUNT] [--ranks N] [--meetings | --servers | --elastic] "
     "[--trace] [--keep-going]\n"
+    "       deltawire_simulate --scale N...\n"
     "Simulates jobs in one thread, on a clock of their own: what goes wrong, and when, follows from the "
     "seed.\n"
     "  --seed N        the first seed (default 0)\n"
@@ -24,6 +28,7 @@ constexpr const char* kHelp =
     "  --elastic       elastic sessions, whose members die, leave and join\n"
     "  --trace         print what happens\n"
     "  --keep-going    go on after a seed that breaks a promise\n"
+    "  --scale N...    what an elastic session costs with so many members each, smaller ones first\n"
     "Exit status: 0, or 1 if a promise was broken, or 2 for wrong usage.\n";
 
 // What a seed is run as.
@@ -45,7 +50,10 @@ struct Options {
   const Kind* kind = &kJobs;
   bool traces = false;
   bool keeps_going = false;
+  std::vector<int> scales;
 };
+
+constexpr std::uint64_t kMostMembers = 4096;
 
 bool read_number(const char* text, std::uint64_t& number) {
   if (text == nullptr) return false;
@@ -73,6 +81,12 @@ bool read(char** arguments, Options& options) {
       options.kind = &kElastic;
     } else if (name == "--keep-going") {
       options.keeps_going = true;
+    } else if (name == "--scale") {
+      for (std::uint64_t members = 0; read_number(arguments[1], members); ++arguments) {
+        if (members < 3 || members > kMostMembers) return false;
+        options.scales.push_back(static_cast<int>(members));
+      }
+      if (options.scales.empty()) return false;
     } else if (name == "--seed" || name == "--seeds" || name == "--ranks") {
       std::uint64_t& number = name == "--seed"    ? options.seed
                               : name == "--seeds" ? options.seeds
@@ -85,6 +99,19 @@ bool read(char** arguments, Options& options) {
   return options.ranks == 0 || (options.ranks >= 3 && options.ranks <= 7);
 }
 
+int print_scales(const std::vector<int>& members) {
+  std::vector<deltawire::simulation::Scale> measured;
+  for (const int each : members) {
+    measured.push_back(deltawire::simulation::measure_scale(each));
+    std::fprintf(stderr, "%d members: %s\n", each,
+                 measured.back().broken.empty() ? "done" : measured.back().broken.c_str());
+    if (!measured.back().broken.empty()) return 1;
+  }
+  constexpr std::array kWanted{1024, 4096};
+  std::fputs(deltawire::simulation::scale_tables(measured, kWanted).c_str(), stdout);
+  return 0;
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -94,6 +121,7 @@ int main(int, char** arguments) {
   }
   Options options;
   if (!read(arguments + 1, options)) return usage();
+  if (!options.scales.empty()) return print_scales(options.scales);
   std::uint64_t broken = 0;
   Outcome all;
   for (std::uint64_t seed = options.seed; seed < options.seed + options.seeds; ++seed) {

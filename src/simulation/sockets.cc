@@ -15,10 +15,14 @@ namespace {
 // A machine sends a request for a connection again after so long, then after twice as long.
 constexpr std::chrono::seconds kFirstPause{1};
 constexpr in_addr_t kFirstAddress = 0x0A000001;
-constexpr int kFirstPort = 40'000;
+constexpr std::uint16_t kFirstPort = 40'000;
 
 int machine_of(const sockaddr_in& address) noexcept {
   return static_cast<int>(ntohl(address.sin_addr.s_addr) - kFirstAddress);
+}
+
+std::uint64_t place_of(const sockaddr_in& address) noexcept {
+  return std::uint64_t{address.sin_addr.s_addr} << 16 | address.sin_port;
 }
 
 int fail_with(int error) noexcept {
@@ -30,14 +34,18 @@ int fail_with(int error) noexcept {
 
 Sockets::Sockets(Scheduler& scheduler, Network& network, std::size_t buffer)
     : scheduler_(scheduler), network_(network), buffer_(buffer) {
-  scheduler.set_readiness(
-      [this](int fd) { return owns(fd) ? readiness(fd) : short{0}; },
-      [this](int watcher, int fd) { return owns(watcher) && at(watcher).watched.contains(fd); });
+  scheduler.set_readiness([this](int fd) { return owns(fd) ? readiness(fd) : short{0}; });
   current_ = this;
 }
 
 Sockets::~Sockets() {
   current_ = nullptr;
+}
+
+std::string address_of(int machine) {
+  const in_addr address{htonl(kFirstAddress + static_cast<in_addr_t>(machine))};
+  std::array<char, INET_ADDRSTRLEN> text{};
+  return ::inet_ntop(AF_INET, &address, text.data(), text.size());
 }
 
 int Sockets::add(int process) {
@@ -46,7 +54,9 @@ int Sockets::add(int process) {
   socket.process = process;
   socket.own.sin_family = AF_INET;
   socket.own.sin_addr.s_addr = htonl(kFirstAddress + static_cast<in_addr_t>(machine_of(process)));
-  socket.own.sin_port = htons(static_cast<std::uint16_t>(kFirstPort + static_cast<int>(sockets_.size())));
+  std::uint16_t& port = ports_.last[machine_of(process)];
+  port = port < kFirstPort ? kFirstPort : static_cast<std::uint16_t>(port + 1);
+  socket.own.sin_port = htons(port);
   return fd;
 }
 
@@ -59,7 +69,7 @@ int Sockets::open(bool watches) {
 }
 
 int Sockets::bind(int fd, const sockaddr_in& address) noexcept {
-  if (address.sin_port != 0 && listener_at(address) >= 0) return fail_with(EADDRINUSE);
+  if (address.sin_port != 0 && ports_.listener_at(address) >= 0) return fail_with(EADDRINUSE);
   at(fd).own.sin_addr = address.sin_addr;
   if (address.sin_port != 0) at(fd).own.sin_port = address.sin_port;
   return 0;
@@ -68,6 +78,7 @@ int Sockets::bind(int fd, const sockaddr_in& address) noexcept {
 int Sockets::listen(int fd) noexcept {
   assert(at(fd).state == State::kNew);
   at(fd).state = State::kListens;
+  ports_.listeners.emplace(place_of(at(fd).own), fd);
   if (const auto action = on_listen_) action(at(fd).process);  // a copy: it may set another one
   return 0;
 }
@@ -76,17 +87,13 @@ int Sockets::accept(int fd) noexcept {
   Socket& listener = at(fd);
   if (listener.backlog.empty()) return fail_with(EAGAIN);
   const int accepted = listener.backlog.front();
-  listener.backlog.pop_front();
+  listener.backlog.erase(listener.backlog.begin());
   return accepted;
 }
 
-int Sockets::listener_at(const sockaddr_in& address) const noexcept {
-  const auto is_there = [&address](const Socket& socket) {
-    return socket.state == State::kListens && socket.own.sin_addr.s_addr == address.sin_addr.s_addr &&
-           socket.own.sin_port == address.sin_port;
-  };
-  const auto found = std::ranges::find_if(sockets_, is_there);
-  return found == sockets_.end() ? -1 : kFirstDescriptor + static_cast<int>(found - sockets_.begin());
+int Sockets::Ports::listener_at(const sockaddr_in& address) const noexcept {
+  const auto found = listeners.find(place_of(address));
+  return found == listeners.end() ? -1 : found->second;
 }
 
 int Sockets::connect(int fd, const sockaddr_in& address) {
@@ -112,12 +119,12 @@ void Sockets::knock(int fd, Clock::duration pause) {
 // The other machine takes the connection, whatever its process does.
 void Sockets::answer(int fd, Clock::duration pause) {
   Socket& dialer = at(fd);
-  const int listener = listener_at(dialer.peer);
+  const int listener = ports_.listener_at(dialer.peer);
   if (listener >= 0 && !dialer.has_stream) {
     const int process = at(listener).process;
     const int accepted = add(process);
-    const auto [there, here] =
-        network_.open_stream({machine_of(dialer.process), machine_of(process)}, {fd, accepted}, buffer_);
+    const auto [there, here] = network_.open_stream({machine_of(dialer.process), machine_of(process)},
+                                                    {dialer.process, process}, {fd, accepted}, buffer_);
     Socket& socket = at(accepted);
     socket.state = State::kConnected;
     socket.own = dialer.peer;
@@ -126,7 +133,7 @@ void Sockets::answer(int fd, Clock::duration pause) {
     dialer.end = there;
     socket.has_stream = dialer.has_stream = true;
     at(listener).backlog.push_back(accepted);
-    scheduler_.on_ready(listener);
+    scheduler_.on_ready(process, listener);
   }
   hear_answer(fd, pause);
 }
@@ -142,7 +149,7 @@ void Sockets::hear_answer(int fd, Clock::duration pause) {
     }
     dialer.state = dialer.has_stream ? State::kConnected : State::kRefused;
     dialer.error = dialer.has_stream ? 0 : ECONNREFUSED;
-    scheduler_.on_ready(fd);
+    scheduler_.on_ready(dialer.process, fd);
   });
 }
 
@@ -190,7 +197,9 @@ std::size_t Sockets::unacknowledged(int fd) noexcept {
 
 void Sockets::close(int fd) noexcept {
   Socket& socket = at(fd);
-  if (std::exchange(socket.state, State::kClosed) == State::kClosed) return;
+  const State before = std::exchange(socket.state, State::kClosed);
+  if (before == State::kClosed) return;
+  if (before == State::kListens) ports_.listeners.erase(place_of(socket.own));
   if (socket.has_stream) network_.close(socket.end);
   for (const int waiting : std::exchange(socket.backlog, {})) close(waiting);
   socket.watched.clear();
@@ -226,6 +235,7 @@ short Sockets::readiness(int fd) const noexcept {
 
 int Sockets::watch(int watcher, int fd, const epoll_event* event) {
   auto& watched = at(watcher).watched;
+  if (at(fd).has_stream) network_.ends_[at(fd).end].watcher = event == nullptr ? -1 : watcher;
   if (event == nullptr) return watched.erase(fd) > 0 ? 0 : fail_with(ENOENT);
   return watched.emplace(fd, *event).second ? 0 : fail_with(EEXIST);
 }

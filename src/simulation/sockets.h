@@ -10,7 +10,9 @@
 #include <functional>
 #include <map>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,10 +23,11 @@
 
 namespace deltawire::simulation {
 
+std::string address_of(int machine);
+
 class Sockets {
  public:
-  // Processes r, r + kMachines, ... run on machine r, whose address is 10.0.0.(r + 1).
-  static constexpr int kMachines = 16;
+  // Processes r, r + M, ... run on machine r of M, whose address is 10.0.0.0 plus r + 1.
   static constexpr int kFirstDescriptor = 1 << 21;
 
   // REQUIRES: `network` has its paths between machines; the buffers of a stream take `buffer` bytes.
@@ -36,7 +39,7 @@ class Sockets {
   // Those of the running simulation; nullptr: there is none.
   static Sockets* current() noexcept { return current_; }
   static bool owns(int fd) noexcept { return fd >= kFirstDescriptor && fd < Disks::kFirstDescriptor; }
-  static int machine_of(int process) noexcept { return process % kMachines; }
+  int machine_of(int process) noexcept { return process % network_.lines().machines(); }
 
   // As the system's calls; where these can fail, -1 with errno set.
   int open(bool watches = false);
@@ -78,7 +81,7 @@ class Sockets {
     sockaddr_in peer{};
     std::size_t end = 0;      // of its stream
     bool has_stream = false;  // before the dialer knows it
-    std::deque<int> backlog;
+    std::vector<int> backlog{};
     std::map<int, epoll_event> watched{};
   };
 
@@ -87,7 +90,6 @@ class Sockets {
     return sockets_[static_cast<std::size_t>(fd - kFirstDescriptor)];
   }
   int add(int process);
-  int listener_at(const sockaddr_in& address) const noexcept;
   void knock(int fd, Clock::duration pause);
   void answer(int fd, Clock::duration pause);
   void hear_answer(int fd, Clock::duration pause);
@@ -99,6 +101,12 @@ class Sockets {
   Network& network_;
   std::size_t buffer_;
   std::deque<Socket> sockets_;
+  struct Ports {
+    std::map<std::uint64_t, int> listeners{};  // by address and port
+    std::map<int, std::uint16_t> last{};       // that was given, by machine
+
+    int listener_at(const sockaddr_in& address) const noexcept;
+  } ports_;
   std::function<void(int)> on_listen_;
   std::function<void(int, int, Bytes)> on_send_;
 };

@@ -16,8 +16,8 @@ constexpr Clock::duration kLookAtReader = 1ms;
 constexpr Clock::duration kAnswerTime = 100ms;  // an answer fits into any buffer but a full one
 constexpr Clock::duration kFirstMessage = 9s;
 constexpr std::size_t kFreshMax = kMembersMax;  // all may call a host at once
-constexpr std::size_t kGivingMax = 32;       // processes that take a state here at once
-constexpr std::size_t kSettingsMost = 1000;  // characters of another process's that are looked at
+constexpr std::size_t kGivingMax = 32;          // processes that take a state here at once
+constexpr std::size_t kSettingsMost = 1000;     // characters of another process's that are looked at
 constexpr std::size_t kWhyMost = 200;  // as a member's state has those of all that left since the last step
 
 // Whether a comma at `at` stands before "name=", and so between two settings; others are within a spec.

@@ -8,7 +8,7 @@ from deltawire.errors import InvalidArgumentError
 from deltawire.torch.auto import decision as auto_decision
 from deltawire.torch.auto import mix as auto_mix
 from deltawire.torch.auto import registration
-from deltawire.torch.auto.codec_figures import candidates, measure, sample_places
+from deltawire.torch.auto.codec_figures import candidates, sample_places
 from deltawire.torch.auto.decision import (
     Decision,
     choice_of,
@@ -21,6 +21,7 @@ from deltawire.torch.auto.decision import (
 )
 from deltawire.torch.auto.hook import AutoExplanation
 from deltawire.torch.auto.native import HALVED
+from test_auto_measuring import figures_of
 
 NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
 CODED = Decision("direct(bf16)", "why", 70.0, 40.0, 95.0, 60.0)
@@ -168,7 +169,7 @@ def test_what_16_bits_take():
     drawn = torch.randn(20_000, generator=torch.Generator().manual_seed(1))
     specs = ["gcomp:lossless=on", "gather(zstd)", "fp32"]
     for halves, most in ((drawn.bfloat16(), 11), (drawn.half(), 14)):
-        rows, refused = measure(specs, {"a": halves}, 256)
+        rows, refused = figures_of(specs, halves)
         assert not refused and {row["tier"] for row in rows} == {"lossless"}
         gcomp, zstd, plain = (row["bits_per_value"] for row in rows)
         assert most - 1 < gcomp < most and gcomp < zstd <= plain and 16 < plain < 16.1

@@ -1,7 +1,6 @@
 """Ranks that train on twins: means, bytes and saved residuals are those of the CPU's way. Without a
 GPU the twins are interpreted, over tensors of the CPU."""
 
-import conftest
 import deltawire.torch
 import pytest
 import torch
@@ -66,10 +65,11 @@ def trained(rank, make, spec, dtype, device, twins):
     return means, sent, residuals
 
 
-def both_ways(rank, world_size, report, dtype):
-    device = torch.device(conftest.DEVICE)
+def both_ways(rank, world_size, report, dtype, device):
     if device.type == "cpu":
-        conftest.fast_interpreter.install()
+        import fast_interpreter
+
+        fast_interpreter.install()
     on_device = True if device.type == "cuda" else (lambda spec: twin(f"direct({spec})"))
     cases = [(replicated, spec) for spec in SPECS[dtype]]
     if IS_SUPPORTED:
@@ -86,4 +86,4 @@ def both_ways(rank, world_size, report, dtype):
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("dtype", SPECS)
 def test_training_on_twins_is_the_cpus(device, dtype):
-    results(both_ways, 2, dtype, fresh=range(2), timeout=350)  # the interpreter is slow
+    results(both_ways, 2, dtype, device, fresh=range(2), timeout=350)  # the interpreter is slow

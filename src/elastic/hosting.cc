@@ -38,7 +38,8 @@ OrEnded<std::optional<Agreement>> Hosting::gather() {
       case Kind::kWait: break;
       case Kind::kYield: tell_all(Again{}); return std::nullopt;
       case Kind::kExcluded:
-        tell_all(Excluded{decision.epoch, decision.why});
+        // Without an epoch it is this member alone that is at another step.
+        tell_all(decision.epoch ? Message(Excluded{decision.epoch, decision.why}) : Message(Again{}));
         return excluded(decision.epoch, decision.why);
       case Kind::kPropose: {
         auto agreement = propose(decision.proposal);

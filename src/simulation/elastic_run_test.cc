@@ -94,6 +94,26 @@ TEST(Elastic, GoesOnWhereAHostWakesAfterItsCallersHaveGone) {
   EXPECT_GE(std::ranges::count_if(run.lives(), goes_on), 3) << plan.text();
 }
 
+// Its ballot was the last, and nobody heard it: it has committed the step alone, and the others call at its
+// door.
+TEST(Elastic, GoesOnWithoutAHostThatIsAtAnotherStep) {
+  std::ptrdiff_t alone = 0;
+  for (Clock::duration at = 1s; at < 2s; at += 50ms) {
+    ElasticPlan plan = calm_elastic(3);
+    plan.pause = 1s;
+    plan.timeout = 2s;
+    plan.faults = {{.kind = ElasticFault::Kind::kMuteVoter, .at = at, .lasts = 2500ms}};
+    Trace trace(false);
+    ElasticRun run(plan, trace);
+    EXPECT_EQ(run.run(), "") << plan.text();
+    const auto ended =
+        std::ranges::count_if(run.lives(), [](const auto& life) { return life->error.has_value(); });
+    EXPECT_LE(ended, 1);
+    alone += ended;
+  }
+  EXPECT_GT(alone, 0);
+}
+
 // They call at the host's door at once, where so many that had not spoken yet used to push each other out.
 TEST(Elastic, MeetsAtOnceWhereManyAre) {
   ElasticPlan plan = calm_elastic(72);

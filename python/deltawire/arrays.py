@@ -22,6 +22,10 @@ def dtype_of(array: np.ndarray) -> str:
     return "bfloat16" if isinstance(array, BFloat16Bits) else array.dtype.name
 
 
+def _is_torchs(array) -> bool:
+    return "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor)
+
+
 def as_numpy(name: str, array) -> np.ndarray:
     """`array` itself, or a view of its memory by DLPack (of a PyTorch or JAX array on the CPU).
 
@@ -37,7 +41,8 @@ def as_numpy(name: str, array) -> np.ndarray:
             "DLPack; convert it with np.asarray",
         )
     try:
-        return np.from_dlpack(array)
+        # Before 2.9 PyTorch has no way to say by DLPack that an array may be written.
+        return array.numpy() if _is_torchs(array) else np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError) as cause:
         raise make_error(
             "UnsupportedDType",
@@ -58,11 +63,10 @@ def check_dense(name: str, tensor) -> None:
 
 def _with_bfloat16(name: str, array) -> np.ndarray:
     """`as_numpy`, but also of PyTorch tensors of bfloat16."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(array, torch.Tensor) or array.dtype != torch.bfloat16:
+    if not _is_torchs(array) or str(array.dtype) != "torch.bfloat16":
         return as_numpy(name, array)
     # The view would no longer say that the tensor requires a gradient.
-    bits = array if array.requires_grad else array.view(torch.int16)
+    bits = array if array.requires_grad else array.view(sys.modules["torch"].int16)
     return as_numpy(name, bits).view(BFloat16Bits)
 
 

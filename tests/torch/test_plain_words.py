@@ -13,7 +13,7 @@ import torch.distributed as dist
 from deltawire.torch.core import bootstrap
 from models import Net, train_step, wrapped
 from ranks import results, started
-from sharded import mesh_of
+from sharded import mesh_of, needs_fsdp2
 from torch.distributed.fsdp import fully_shard
 from watched import logged
 
@@ -160,6 +160,7 @@ def on_meta(rank, world_size, report):
     ]
 
 
+@needs_fsdp2
 def test_a_model_without_values_is_said_to_be_so():
     for found in results(on_meta, 2):
         for kind, text in found:
@@ -182,6 +183,12 @@ def late(rank, world_size, report):
     return kept
 
 
+needs_clones = pytest.mark.skipif(
+    not hasattr(dist.Store, "clone"), reason="without Store.clone nobody is named"
+)
+
+
+@needs_clones
 def test_a_rank_that_does_not_register_is_named_while_the_others_wait():
     lines, _ = results(late, 2)
     assert re.match(r"rank 0 has waited 0 s for rank 1 to make the same call \(register", lines[0])
@@ -198,6 +205,7 @@ def never(rank, world_size, report):
     return told(lambda: deltawire.torch.register(ddp, "3lc"))
 
 
+@needs_clones
 def test_a_rank_that_never_registers_is_named_when_the_group_gives_up():
     with started(never, 2) as ranks:
         outcomes = ranks.outcomes(timeout=100)

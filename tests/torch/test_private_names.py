@@ -118,7 +118,7 @@ def test_torch_has_all_of_them(found):
     assert missing == [], f"PyTorch {torch.__version__} has renamed these"
 
 
-@pytest.mark.skipif(not IS_SUPPORTED, reason="this PyTorch has no set_all_reduce_hook")
+@pytest.mark.skipif(not IS_SUPPORTED, reason="register takes no fully_shard")
 def test_torch_has_fully_shards_own():
     from torch.distributed.fsdp._fully_shard import _fsdp_common, _fsdp_state
 

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import weakref
-from types import TracebackType
 from typing import TypeVar
 
 from deltawire.errors import DeltawireError, make_error, printable
@@ -101,12 +100,7 @@ class ClosesAtEnd:
     def __enter__(self: _Closing) -> _Closing:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def leave(self) -> None:

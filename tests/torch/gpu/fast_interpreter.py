@@ -17,6 +17,9 @@ UFUNCS = {"larger": np.maximum, "either": np.bitwise_xor}
 def install():
     from triton.runtime import interpreter
 
+    if not hasattr(interpreter, "_LangPatchScope"):
+        return  # an older Triton, whose interpreter stays as slow as it is
+
     slow_scan = interpreter.ScanOps.generic_scan
     slow_reduce = interpreter.ReduceOps.generic_reduce
 

@@ -1,7 +1,6 @@
 """Models that other functions of torch have made: compiled ones train; for the others the message
 says what to do, alike on all ranks."""
 
-import importlib.util
 import warnings
 
 import deltawire.torch
@@ -9,6 +8,7 @@ import pytest
 import torch
 from models import WIDTH, Net, fingerprint, train_step, wrapped
 from ranks import results
+from sharded import IS_SUPPORTED
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
@@ -44,10 +44,8 @@ def compiled(module, _):
 
 
 def has(maker) -> bool:
-    """Whether this version of torch has it."""
-    return maker is not replicate_with_fsdp or bool(
-        importlib.util.find_spec("torch.distributed._composable.replicate_with_fsdp")
-    )
+    """Whether this version of torch has it; PyTorch 2.9's takes no mesh."""
+    return maker is not replicate_with_fsdp or IS_SUPPORTED
 
 
 SAYS = {

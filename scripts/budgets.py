@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 145_925,
+    "product code, lines": 145_930,
     "library (src, include, python), lines": 112_630,
     "library, files": 776,
     "of it python, lines": 32_227,
     "lab, lines": 11_103,
-    "tests without golden files and traces, lines": 104_552,
+    "tests without golden files and traces, lines": 104_562,
     "files tracked": 3_373,
 }
 

@@ -55,7 +55,15 @@ TEST(DoctorVisit, FindsRatesAndTheWayBack) {
     std::string stages;
     VisitOptions options{.door = door};
     options.stage = [&](const char* stage) { stages += std::string(stage) + ";"; };
-    const LineFindings found = visit(host.at(), this_machine("here"), options);
+    LineFindings found;
+    // A busy machine may hear no rate, or no word of the other end's connection, in time.
+    const auto is_whole = [](const RateFindings& rate) {
+      return rate.bytes_per_second > 0 && !rate.congestion_control.empty();
+    };
+    for (int visits = 0; visits < 5 && !(is_whole(found.out) && is_whole(found.back)); ++visits) {
+      stages.clear();
+      found = visit(host.at(), this_machine("here"), options);
+    }
     ASSERT_FALSE(found.no_answer) << found.no_answer->text();
     EXPECT_EQ(found.machine.version, "there");
     EXPECT_EQ(found.is_encrypted, encryption == Encryption::kRequired);

@@ -29,7 +29,7 @@ LIMITS = {
     "library, files": 776,
     "of it python, lines": 32_227,
     "lab, lines": 11_103,
-    "tests without golden files and traces, lines": 104_562,
+    "tests without golden files and traces, lines": 104_590,
     "files tracked": 3_373,
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <mpi.h>
@@ -68,6 +69,28 @@ void exchange_in_halves() {
   MPI_Comm_free(&half);
 }
 
+// Two threads connect, each over a communicator of its own, and ranks begin with different ones.
+void connect_at_once() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::vector<MPI_Comm> communicators(2);
+  for (MPI_Comm& each : communicators) MPI_Comm_dup(MPI_COMM_WORLD, &each);
+  std::vector<std::thread> threads;
+  for (int turn = 0; turn < 2; ++turn) {
+    threads.emplace_back([&, turn] {
+      std::this_thread::sleep_for(turn * std::chrono::milliseconds(200));
+      MpiOptions options;
+      options.connect_timeout = std::chrono::seconds(20);
+      const MPI_Comm mine = communicators[static_cast<std::size_t>((rank + turn) % 2)];
+      options.fortran_communicator = static_cast<int>(MPI_Comm_c2f(mine));
+      const auto connected = connect_mpi(options);
+      expect(connected.has_value(), connected ? "" : connected.error().message);
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  for (MPI_Comm& each : communicators) MPI_Comm_free(&each);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -76,6 +99,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED, &level);
   if (multiple) {
     exchange_in_halves();
+    connect_at_once();
   } else {
     const auto refused = connect_mpi();
     expect(!refused && refused.error().code == ErrorCode::kState &&

@@ -97,6 +97,8 @@ void finalize_at_exit() {
 }
 
 Status initialize() {
+  static std::mutex mutex;
+  const std::scoped_lock lock(mutex);
   int flag = 0;
   MPI_Finalized(&flag);
   if (flag != 0) return fail(ErrorCode::kState, "connect_mpi: MPI has been finalized already");
@@ -129,7 +131,7 @@ extern "C" int forget_duplicate(MPI_Comm, int, void* duplicate, void*) {
 }
 
 // Null: the others have not come by the deadline.
-Duplicate* duplicate_of(MPI_Comm parent, Deadline deadline) {
+Result<Duplicate*> duplicate_of(MPI_Comm parent, Deadline deadline) {
   static const int key = [] {
     int made = MPI_KEYVAL_INVALID;
     MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_duplicate, &made, nullptr);
@@ -141,9 +143,10 @@ Duplicate* duplicate_of(MPI_Comm parent, Deadline deadline) {
   if (flag != 0) return static_cast<Duplicate*>(known);
   auto* const made = new Duplicate;  // MPI writes into it, also after the deadline
   MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Comm_idup(parent, &made->communicator, &request) != MPI_SUCCESS || !complete(request, deadline)) {
-    return nullptr;
+  if (MPI_Comm_idup(parent, &made->communicator, &request) != MPI_SUCCESS) {
+    return fail(ErrorCode::kSystem, "connect_mpi: the communicator can't be duplicated");
   }
+  if (!complete(request, deadline)) return nullptr;
   MPI_Comm_set_errhandler(made->communicator, MPI_ERRORS_RETURN);
   MPI_Comm_set_attr(parent, key, made);
   return made;
@@ -233,8 +236,6 @@ bool has_mpi() noexcept {
 }
 
 Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
-  static std::mutex one_at_a_time;
-  const std::scoped_lock lock(one_at_a_time);
   if (Status status = check_settings("connect_mpi", options.settings); !status) return forward_error(status);
   if (Status status = initialize(); !status) return forward_error(status);
   const Deadline deadline = Clock::now() + options.connect_timeout;
@@ -244,7 +245,9 @@ Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
     return fail(ErrorCode::kInvalidArgument,
                 "connect_mpi: fortran_communicator is MPI_COMM_NULL; give a communicator of this rank");
   }
-  Duplicate* const duplicate = duplicate_of(parent, deadline);
+  const Result<Duplicate*> found = duplicate_of(parent, deadline);
+  if (!found) return forward_error(found);
+  Duplicate* const duplicate = *found;
   if (duplicate == nullptr) return not_all_there(options);
   MeshOptions mesh;
   MPI_Comm_rank(duplicate->communicator, &mesh.rank);

@@ -64,16 +64,14 @@ States of_one_step(const States& states) {
 // Those that the members stand in, without repetitions: of a thousand members with a thousand in each view
 // nothing is copied.
 std::vector<const View*> views_of(const States& states) {
-  std::vector<const View*> views;
-  const auto add = [&views](const View& view) {
-    const bool is_new = std::ranges::none_of(views, [&view](const View* other) { return *other == view; });
-    if (is_new) views.push_back(&view);
-  };
+  std::vector<const View*> all;
   for (const auto& [id, state] : states) {
-    if (state->base) add(*state->base);
-    for (const View& view : state->tried) add(view);
+    for (const View* const view : state->views()) {
+      if (std::ranges::none_of(all, [view](const View* other) { return *other == *view; }))
+        all.push_back(view);
+    }
   }
-  return views;
+  return all;
 }
 
 std::vector<View> views_of(const States& states, const Ids& chosen) {

@@ -24,10 +24,10 @@ bool View::is_consistent() const {
   return out_of_order == members.end() && members.front().id >= 0 && members.back().id < next_id;
 }
 
-std::vector<View> MemberState::views() const {
-  std::vector<View> all;
-  if (base) all.push_back(*base);
-  all.insert(all.end(), tried.begin(), tried.end());
+std::vector<const View*> MemberState::views() const {
+  std::vector<const View*> all;
+  if (base) all.push_back(&*base);
+  for (const View& view : tried) all.push_back(&view);
   return all;
 }
 
@@ -39,8 +39,8 @@ std::uint32_t MemberState::latest_epoch() const {
 
 std::map<int, Member> MemberState::known() const {
   std::map<int, Member> all;
-  for (const View& view : views()) {
-    for (const Member& member : view.members) all[member.id] = member;
+  for (const View* const view : views()) {
+    for (const Member& member : view->members) all[member.id] = member;
   }
   return all;
 }

@@ -47,8 +47,8 @@ struct MemberState {
   Ids blamed;                  // members that it could not connect to, time and again
   double residual = 0;         // the square of the L2 norm of its residuals
 
-  // Those that the next view needs a quorum of. Never empty for a member that was in a view.
-  std::vector<View> views() const;
+  // Those that the next view needs a quorum of, in this object. Never empty for a member that was in a view.
+  std::vector<const View*> views() const;
   // The highest epoch of them.
   std::uint32_t latest_epoch() const;
   // All members of them.

@@ -106,7 +106,7 @@ class Partitions {
     for (const int id : group) {
       if (states_[id].base->epoch != latest) continue;
       there.insert(id);
-      for (const View& view : states_[id].views()) views.push_back(view);
+      for (const View* const view : states_[id].views()) views.push_back(*view);
       epoch = std::max(epoch, states_[id].latest_epoch());
     }
     if (!may_go_on(there, views, {})) return;

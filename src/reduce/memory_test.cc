@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/brief_testing.h"
 #include "base/counted_new_testing.h"
 #include "base/random.h"
 #include "reduce/forwarding_transport_testing.h"
@@ -18,8 +19,9 @@ namespace {
 constexpr std::size_t kTensors = 24;
 constexpr std::uint64_t kCount = 100000;
 constexpr std::uint64_t kColumns = 400;
-constexpr std::uint64_t kLongCount = 240000;  // of a model much larger than a few pieces
-constexpr std::size_t kInFlight = 4;          // ReduceQueue's
+// Of a model much larger than a few pieces.
+const std::uint64_t kLongCount = testing::whole_or_brief<std::uint64_t>(400000, 240000);
+constexpr std::size_t kInFlight = 4;  // ReduceQueue's
 
 // A step as DDP makes it: the first has one bucket with the whole model, the later ones several.
 Status step_of(Reducer& reducer, std::span<const Named> tensors, std::uint64_t number, std::size_t buckets,

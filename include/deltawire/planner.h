@@ -87,6 +87,13 @@ struct CodingTime {
   double value_seconds = 0;
 
   double of(double values) const noexcept { return message_seconds + value_seconds * values; }
+
+  // The line through a small and a large message, of noisy times less an overhead: no part of it is below 0,
+  // and it goes through the large one.
+  struct Message {
+    double values, seconds;
+  };
+  DELTAWIRE_API static CodingTime through(const Message& small, const Message& large) noexcept;
 };
 
 // Measurements of a codec on gradients like those that will be exchanged.

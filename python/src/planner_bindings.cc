@@ -198,6 +198,14 @@ void bind_planner(nb::module_& module) {
       "tier_of", [](bool lossless, double relative_l2) { return tier_name(tier_of(lossless, relative_l2)); },
       "lossless"_a, "relative_l2"_a,
       "The tier of a codec: of one message without error feedback, the relative L2 error.");
+  module.def(
+      "coding_time",
+      [](std::pair<double, double> small, std::pair<double, double> large) {
+        const auto time = CodingTime::through({small.first, small.second}, {large.first, large.second});
+        return std::pair(time.message_seconds, time.value_seconds);
+      },
+      "small"_a, "large"_a,
+      "(seconds a message, seconds a value) of the line through two messages, each (values, seconds).");
   module.def("processors", &Workers::processors,
              "The processors that this process may use, by its affinity and its control groups' quotas.");
   module.def("check_tier", [](std::string_view name) { tier_called(name); }, "name"_a, "Raises for no tier.");

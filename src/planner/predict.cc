@@ -30,6 +30,15 @@ std::uint64_t Workload::elements() const noexcept {
   return sum;
 }
 
+CodingTime CodingTime::through(const Message& small, const Message& large) noexcept {
+  const double least = std::max(0.0, small.seconds);
+  const double most = std::max(0.0, large.seconds);
+  const double whole = most / large.values;
+  if (large.values <= small.values || most <= least) return {0, whole};
+  const double each = std::min(whole, (most - least) / (large.values - small.values));
+  return {std::max(0.0, least - each * small.values), each};
+}
+
 Workload ddp_workload(const std::vector<PlanTensor>& model, double compute_seconds,
                       std::uint64_t bucket_bytes) {
   Workload workload;

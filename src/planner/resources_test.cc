@@ -1,9 +1,23 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "planner/exchange_models.h"
 
 namespace deltawire::planner {
 namespace {
+
+TEST(CodingTime, IsTheLineThroughTwoMessages) {
+  const CodingTime time = CodingTime::through({1000, 3e-6}, {5000, 7e-6});
+  EXPECT_DOUBLE_EQ(time.of(3000), 5e-6);
+  for (const double small : {-2e-6, -1e-6, 0.0, 1e-6, 2e-6}) {  // as a clock may say
+    for (const double large : {-2e-6, -1e-6, 0.0, 1e-6, 2e-6}) {
+      const CodingTime noisy = CodingTime::through({1024, small}, {5000, large});
+      EXPECT_TRUE(noisy.message_seconds >= 0 && noisy.value_seconds >= 0) << small << " " << large;
+      EXPECT_NEAR(noisy.of(5000), std::max(0.0, large), 1e-18);
+    }
+  }
+}
 
 TEST(Processor, WorksInTurn) {
   Processor processor(1);

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "deltawire/connect.h"
+#include "transport/links/memory_carrier_testing.h"
 #include "transport/message_testing.h"
 
 namespace deltawire::test {
@@ -35,9 +36,9 @@ inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info
   return "";
 }
 
-// Each test program defines these two for the transports that it tests.
-std::vector<MeshKind> tested_meshes();
-Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links = {});
+inline std::vector<MeshKind> tested_meshes() {
+  return {MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls, MeshKind::kStriped, MeshKind::kCarried};
+}
 
 inline Token token_of(unsigned char fill) {
   Token token;
@@ -150,6 +151,18 @@ inline void send_and_forget(Transport& from, int to, Tag tag, const std::vector<
   const std::lock_guard lock(mutex);
   kept.push_back(bytes);
   (void)send_bytes(from, to, tag, kept.back());
+}
+
+inline Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links = {}) {
+  if (kind == MeshKind::kTcp) return connect_threads_over_tcp(world_size, links);
+  if (kind == MeshKind::kTls) return connect_threads_over_tcp(world_size, links, Encryption::kRequired);
+  if (kind == MeshKind::kStriped) return connect_threads_over_tcp(world_size, links, Encryption::kOff, 3);
+  if (kind == MeshKind::kCarried) {
+    return connect_threads_over_tcp(world_size, carried(world_size, links), Encryption::kRequired);
+  }
+  auto ranks = connect_inproc(world_size, links);
+  EXPECT_TRUE(ranks.has_value()) << ranks.error().message;
+  return ranks ? std::move(*ranks) : Ranks{};
 }
 
 // A message of 5,000 bytes in both directions with every other rank.

@@ -43,7 +43,7 @@ def choose_by_bucket(rank, world_size, report, coded):
     ComputesLong.coded = coded
     sums = Sums(model := wrapped(Net()), wrapped(Net()))
     codec_figures.Trials.results = lambda trials: given_figures(trials.specs)
-    auto_measuring._processors = lambda: world_size  # a core a rank
+    auto_measuring._core.processors = lambda: world_size  # a core a rank
     hook = slow_link(model, "lossy", clock=ComputesLong)
     LinkProbe.result = lambda self, machine: (2e4, 0.0)
     for step in range(DECIDED + 5):

@@ -62,21 +62,10 @@ InputStep small_step(const InputStep& step) {
   return made;
 }
 
-// Seconds for a whole step at `gb_s` GB/s of float32.
-double seconds_at(double gb_s, const InputStep& step) {
-  return 4e-9 * static_cast<double>(step.values()) / gb_s;
-}
-
-// The line through a small and a large message.
-CodingTime time_through(double small_seconds, double small_values, double seconds, double values) {
-  CodingTime time;
-  if (values > small_values && seconds > small_seconds) {
-    time.value_seconds = (seconds - small_seconds) / (values - small_values);
-    time.message_seconds = std::max(0.0, small_seconds - time.value_seconds * small_values);
-  } else {
-    time.value_seconds = seconds / values;
-  }
-  return time;
+// A whole step at `gb_s` GB/s of float32.
+CodingTime::Message message_at(double gb_s, const InputStep& step) {
+  const auto values = static_cast<double>(step.values());
+  return {values, 4e-9 * values / gb_s};
 }
 
 // A whole model is one message here, and many in an exchange.
@@ -84,12 +73,10 @@ Status add_times(const Candidate& candidate, const InputStep& step, const Row& r
   const InputStep small = small_step(step);
   const auto speed = measure_speed(candidate.codecs.canonical, {.min_elements = 0}, small, 0.01);
   if (!speed) return forward_error(speed);
-  const auto small_values = static_cast<double>(small.values());
-  const auto values = static_cast<double>(step.values());
-  figures.encode = time_through(seconds_at(speed->encode_gb_s, small), small_values,
-                                seconds_at(row.encode_gb_s, step), values);
-  figures.decode = time_through(seconds_at(speed->decode_gb_s, small), small_values,
-                                seconds_at(row.decode_gb_s, step), values);
+  figures.encode =
+      CodingTime::through(message_at(speed->encode_gb_s, small), message_at(row.encode_gb_s, step));
+  figures.decode =
+      CodingTime::through(message_at(speed->decode_gb_s, small), message_at(row.decode_gb_s, step));
   return {};
 }
 

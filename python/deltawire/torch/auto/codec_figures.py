@@ -133,7 +133,7 @@ class _Trial:
         long = [min(each) for each in zip(*self._times[1:], strict=True)]
         few = min(_SMALL, values)
         coding = [
-            _line(small - call, few, whole - call, values)
+            _core.coding_time((few, small - call), (values, whole - call))
             for small, call, whole in zip(self._small, overhead, long, strict=True)
         ]
         return {
@@ -195,14 +195,6 @@ def _timed(action) -> tuple[float, object]:
     began = time.thread_time()
     made = action()
     return time.thread_time() - began, made
-
-
-def _line(small: float, few: int, long: float, values: int) -> tuple[float, float]:
-    """(seconds a message, seconds a value) of the line through a small and a long message."""
-    if values <= few or long <= small:
-        return 0.0, max(0.0, long) / values
-    each = (long - max(0.0, small)) / (values - few)
-    return max(0.0, small - each * few), each
 
 
 def _relative_l2(parts: dict[str, torch.Tensor], out: dict[str, torch.Tensor]) -> float:

@@ -3,13 +3,13 @@ gradients."""
 
 import concurrent.futures
 import dataclasses
+import math
 import os
 import platform
 import statistics
 import threading
 import time
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -112,7 +112,7 @@ class Measuring:
         failed, its only key is "problem"."""
         if self._failed is not None:
             return {"problem": self._failed}
-        sample, processors = self._sample, _processors()
+        sample, processors = self._sample, _core.processors()
         cores = processors / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         threads = self._connector.settings.coding.threads
         found, refused = self._trials.results()
@@ -143,9 +143,6 @@ class Measuring:
         """Fails a measurement under way on every rank."""
         if self._session is not None:
             self._session.abort(reason)
-
-
-_processors = _core.processors
 
 
 class LinkProbe:
@@ -240,7 +237,7 @@ class Sample:
     def __init__(self, parameters: DDPParameters, clock: Clock) -> None:
         self._parameters = parameters
         self._clock = clock
-        elements = sum(parameter_elements(shape) for _, shape, _ in parameters.tensors)
+        elements = sum(math.prod(shape) for _, shape, _ in parameters.tensors)
         self._share = min(1.0, codec_figures.MOST_VALUES / max(1, elements))
         self.buckets: list[list[tuple[str, int]]] = []
         self.value_bytes: list[int] = []
@@ -271,11 +268,6 @@ class Sample:
         if not all(self._finite):
             return {}
         return {name: part.cpu() for name, part in self._parts.items()}
-
-
-def parameter_elements(shape: tuple[int, ...]) -> int:
-    """The number of elements of a tensor with that shape."""
-    return int(np.prod(shape, dtype=np.int64))
 
 
 @dataclasses.dataclass(frozen=True)

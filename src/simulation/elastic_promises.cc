@@ -22,6 +22,12 @@ constexpr std::array kEnds{ErrorCode::kExcluded, ErrorCode::kNoQuorum, ErrorCode
 // A step may fail, and its members may meet, once for each fault, and once more.
 constexpr Clock::duration kSpare = 15s;
 
+bool is_of_one(const ElasticFault& fault) {
+  constexpr std::array kOfOne{Kind::kKill,  Kind::kPowerOff, Kind::kFreeze,
+                              Kind::kLeave, Kind::kAbort,    Kind::kBusy};
+  return std::ranges::find(kOfOne, fault.kind) != kOfOne.end();
+}
+
 class ElasticPromises {
  public:
   explicit ElasticPromises(const ElasticRun& run) : run_(run), plan_(run.plan()) {}
@@ -114,10 +120,8 @@ void ElasticPromises::check_line() {
 
 bool ElasticPromises::is_victim(const ElasticLife& life) const {
   return life.is_victim || std::ranges::any_of(plan_.faults, [this, &life](const ElasticFault& fault) {
-           return fault.process == life.process &&
-                  (fault.kind == Kind::kKill || fault.kind == Kind::kPowerOff ||
-                   fault.kind == Kind::kFreeze || fault.kind == Kind::kLeave || fault.kind == Kind::kAbort ||
-                   (fault.kind == Kind::kBusy && !plan_.is_pure));
+           return fault.process == life.process && is_of_one(fault) &&
+                  !(fault.kind == Kind::kBusy && plan_.is_pure);
          });
 }
 
@@ -133,10 +137,7 @@ bool ElasticPromises::is_mild() const {
   int faults = 0;
   for (const ElasticFault& each : plan_.faults) {
     if (each.kind == Kind::kJoin) continue;
-    const bool is_of_one = each.kind == Kind::kKill || each.kind == Kind::kPowerOff ||
-                           each.kind == Kind::kFreeze || each.kind == Kind::kLeave ||
-                           each.kind == Kind::kAbort || each.kind == Kind::kBusy;
-    if (!is_of_one) return false;
+    if (!is_of_one(each)) return false;
     ++faults;
   }
   return faults <= 1 && plan_.world > 2;
@@ -163,8 +164,8 @@ void ElasticPromises::check_wait(const ElasticLife& life) {
          std::to_string(std::chrono::duration<double>(life.waited).count()) + " s for a step");
 }
 
-// Where a process dies and one of the meeting freezes, the others wait for it once, until it counts as gone;
-// they come from computing, and some 20 messages follow each other.
+// Where a process dies and one of the meeting freezes, the others wait for it once, until it counts as gone.
+// They come from computing, and some 20 messages follow each other.
 void ElasticPromises::check_recovery(const ElasticLife& life) {
   const bool is_about_it = plan_.scene == "a host freezes" || plan_.scene == "a giver freezes";
   if (!plan_.is_pure || !is_about_it || life.is_dead || is_victim(life)) return;

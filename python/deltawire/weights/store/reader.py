@@ -116,7 +116,7 @@ class Reader:
                 is read.
             held: names of files that cost nothing to read.
         """
-        return self._by_best_route(manifest, start, None, _as_they_are, held)[1] or []
+        return self._by_best_route(manifest, start, None, lambda _, opened: opened, held)[1] or []
 
     def _by_best_route(
         self,
@@ -210,10 +210,6 @@ def _known_start(manifest: Manifest, model: Model, start: int | None) -> int | N
     if found is not None and found.digest == digest:
         return start
     return None if Abandoned(start, digest) in manifest.abandoned else start
-
-
-def _as_they_are(_version: Version, opened: list[OpenedFile]) -> list[OpenedFile]:
-    return opened
 
 
 def _targets(model: Model, version: Version) -> dict[str, list[ModelTensor]]:

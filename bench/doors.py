@@ -164,10 +164,7 @@ def codec_rows(library: ctypes.CDLL | None, spec: str, values: np.ndarray, repea
         room = bytearray(channel.message_bound(arrays))
         encoding["Channel.encode(out=)"] = (lambda: channel.encode(arrays, out=room), "")
     encoding["encode"] = (lambda: deltawire.encode(values, spec), "")
-    decoding["Channel.decode"] = (
-        lambda: free.decode(message, {"w": out}, accumulate=False),
-        "",
-    )
+    decoding["Channel.decode"] = (lambda: free.decode(message, {"w": out}, accumulate=False), "")
     decoding["decode"] = (lambda: deltawire.decode(file), "")
     for calls, base in ((encoding, first), (decoding, last)):
         print_rows(spec, {name: (call, base) for name, (call, _) in calls.items()}, repeats)

@@ -166,13 +166,10 @@ TRACES = ("lenet5-sgd", "resnet20-adam", "transformer-sgd")
 DRAWN = ("synthetic:normal", "synthetic:heavy-tail")
 COMPARED: dict[str, Compared] = {
     "docs/reference/compare.md": Compared(
-        inputs=(*(f"tests/traces/{name}" for name in TRACES), *DRAWN),
-        row=in_columns,
-        every=True,
+        inputs=(*(f"tests/traces/{name}" for name in TRACES), *DRAWN), row=in_columns, every=True
     ),
     "src/codecs/fp4/spec.md": Compared(
-        inputs=DRAWN,
-        row=lambda found, _: [bits(found[0]["bits_per_value"]), *map(pair, found)],
+        inputs=DRAWN, row=lambda found, _: [bits(found[0]["bits_per_value"]), *map(pair, found)]
     ),
     "src/codecs/qsgd/spec.md": Compared(
         inputs=("synthetic:normal",),

@@ -80,10 +80,7 @@ def pythons_here(wanted: list[str]) -> list[str]:
     here = [python for python in wanted if shutil.which(python) and starts(python)]
     for python in wanted:
         if python not in here:
-            print(
-                f"wheels: {python} is not here: nothing is built or tested with it",
-                flush=True,
-            )
+            print(f"wheels: {python} is not here: nothing is built or tested with it", flush=True)
     if not here:
         sys.exit("wheels: none of the Pythons is here; name others with --pythons")
     return here

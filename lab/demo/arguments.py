@@ -172,11 +172,7 @@ def _add_optimizer(parser: argparse.ArgumentParser) -> None:
         default="sgd",
         help="of rows whose names don't end in one, as 3lc/adamw does (default sgd)",
     )
-    add(
-        "--lr",
-        type=float,
-        help=f"of --optimizer, at the start (default {rates})",
-    )
+    add("--lr", type=float, help=f"of --optimizer, at the start (default {rates})")
     add("--momentum", type=float, default=0.9, metavar="M", help="of SGD (default 0.9)")
     add(
         "--same-optimizer",

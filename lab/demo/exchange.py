@@ -136,10 +136,7 @@ class PlainExchange(_Exchange):
     """DDP's own all-reduce. Its bytes are calculated: the ring's, without any header."""
 
     def __init__(
-        self,
-        model: DistributedDataParallel,
-        optimizer: torch.optim.Optimizer,
-        settings: Settings,
+        self, model: DistributedDataParallel, optimizer: torch.optim.Optimizer, settings: Settings
     ) -> None:
         super().__init__(model, optimizer)
         world_size = dist.get_world_size()

@@ -22,11 +22,7 @@ from lab.ranks.links import BURST_BYTES
 
 
 def write_results(
-    rows: list[dict],
-    request: Request,
-    command: str,
-    warnings: list[str],
-    used: float,
+    rows: list[dict], request: Request, command: str, warnings: list[str], used: float
 ) -> Path:
     """Writes all files into request.out and returns the report's path. `used`: what `used_cores`
     said before."""

@@ -17,11 +17,7 @@ from lab.data.idx import DEBIAN_FASHION_MNIST, load_image_set
 from lab.data.images import data_folder
 from lab.data.sparse_rows import load_sparse_rows
 from lab.models.lenet import LeNet5
-from lab.models.networks import (
-    CharacterTransformer,
-    SparseLogisticRegression,
-    WordLSTM,
-)
+from lab.models.networks import CharacterTransformer, SparseLogisticRegression, WordLSTM
 from lab.models.resnet import ResNet20
 
 SIZES = ("full", "small", "large")  # large: with layers of common sizes, for measuring steps

@@ -183,9 +183,5 @@ def entry_of(spec: str) -> Entry:
     significance = deltawire.uses_significance(spec)
     kind = Files if significance else Messages
     return Entry(
-        spec,
-        OURS,
-        lambda: kind(spec),
-        lossless=_core.is_lossless(spec),
-        significance=significance,
+        spec, OURS, lambda: kind(spec), lossless=_core.is_lossless(spec), significance=significance
     )

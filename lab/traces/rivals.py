@@ -175,8 +175,4 @@ def rivals() -> Iterator[Entry | str]:
     yield Entry("fp16_compress_hook", torch_version, lambda: Cast(torch.float16))
     yield Entry("bf16_compress_hook", torch_version, lambda: Cast(torch.bfloat16))
     for rank in (1, 2, 4):
-        yield Entry(
-            f"powerSGD_hook, rank {rank}",
-            torch_version,
-            lambda rank=rank: PowerSGD(rank),
-        )
+        yield Entry(f"powerSGD_hook, rank {rank}", torch_version, lambda rank=rank: PowerSGD(rank))

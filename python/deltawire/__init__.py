@@ -95,11 +95,7 @@ def uses_significance(spec: str) -> bool:
 
 
 def encode(
-    array: np.ndarray,
-    spec: str,
-    *,
-    min_elements: int = 256,
-    significance: np.ndarray | None = None,
+    array: np.ndarray, spec: str, *, min_elements: int = 256, significance: np.ndarray | None = None
 ) -> bytes:
     """Encodes one array as a .dw file.
 

@@ -16,10 +16,7 @@
 namespace deltawire::channel_edges_test {
 namespace {
 
-using testing::channel;
-using testing::named;
-using testing::step_id;
-using testing::Values;
+using namespace testing;
 
 TEST(ChannelEdges, PartsEndBelowElement2To32) {
   constexpr std::uint64_t kEnd = std::uint64_t{1} << 32;

@@ -11,10 +11,7 @@
 namespace deltawire::distinct_tensors_test {
 namespace {
 
-using testing::channel;
-using testing::named;
-using testing::step_id;
-using testing::Values;
+using namespace testing;
 
 Named part(std::uint64_t first, std::uint64_t count, std::string_view name = "w") {
   return {name, {nullptr, count, DType::kF32}, first};

@@ -11,12 +11,7 @@
 namespace deltawire::patch_file_digest_test {
 namespace {
 
-using testing::changed_bytes;
-using testing::model_bytes;
-using testing::random_bytes;
-using testing::read_file;
-using testing::TestTensor;
-using testing::write_file;
+using namespace testing;
 
 std::vector<TestTensor> with_other_weights(std::vector<TestTensor> tensors) {
   tensors[0].bytes = changed_bytes(tensors[0].bytes, 10);

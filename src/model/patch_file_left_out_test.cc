@@ -10,12 +10,7 @@
 namespace deltawire::patch_file_left_out_test {
 namespace {
 
-using testing::changed_bytes;
-using testing::model_bytes;
-using testing::random_bytes;
-using testing::read_file;
-using testing::TestTensor;
-using testing::write_file;
+using namespace testing;
 
 std::vector<TestTensor> many(std::size_t count) {
   std::vector<TestTensor> tensors;

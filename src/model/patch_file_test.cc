@@ -17,12 +17,7 @@
 namespace deltawire::patch_file_test {
 namespace {
 
-using testing::changed_bytes;
-using testing::model_bytes;
-using testing::random_bytes;
-using testing::read_file;
-using testing::TestTensor;
-using testing::write_file;
+using namespace testing;
 
 std::vector<TestTensor> old_tensors() {
   return {{"layers.0.weight", "BF16", "100,50", random_bytes(10'000, 1)},

@@ -9,10 +9,7 @@
 namespace deltawire {
 namespace {
 
-using testing::bits_of;
-using testing::kOptimizerSpecs;
-using testing::optimizer_of;
-using testing::random_values;
+using namespace testing;
 
 Optimizer after_three_steps(std::string_view spec, std::vector<float>& parameters) {
   Optimizer optimizer = optimizer_of(spec);

@@ -12,10 +12,7 @@
 namespace deltawire::optimizer_test {
 namespace {
 
-using testing::bits_of;
-using testing::kOptimizerSpecs;
-using testing::optimizer_of;
-using testing::random_values;
+using namespace testing;
 
 constexpr std::size_t kCount = 257;
 

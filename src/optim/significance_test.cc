@@ -10,10 +10,7 @@
 namespace deltawire::significance_test {
 namespace {
 
-using testing::bits_of;
-using testing::kOptimizerSpecs;
-using testing::optimizer_of;
-using testing::random_values;
+using namespace testing;
 
 constexpr std::size_t kCount = 501;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -10,10 +10,7 @@
 namespace deltawire::patch_hostile_test {
 namespace {
 
-using testing::ByteVector;
-using testing::Change;
-using testing::OldWeights;
-using testing::WeightPair;
+using namespace testing;
 
 constexpr WeightType kType = WeightType::kBFloat16;
 constexpr std::size_t kHead = 56;

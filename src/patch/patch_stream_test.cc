@@ -14,11 +14,7 @@
 namespace deltawire::patch_stream_test {
 namespace {
 
-using testing::ByteVector;
-using testing::Change;
-using testing::OldWeights;
-using testing::PairCase;
-using testing::WeightPair;
+using namespace testing;
 
 constexpr std::uint64_t kOffset = 5;  // before the patch there are other bytes
 

@@ -10,11 +10,7 @@
 namespace deltawire::patch_target_test {
 namespace {
 
-using testing::ByteVector;
-using testing::Change;
-using testing::OldWeights;
-using testing::PairCase;
-using testing::WeightPair;
+using namespace testing;
 
 class PatchTarget : public ::testing::TestWithParam<TargetId> {
  protected:

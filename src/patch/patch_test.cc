@@ -14,12 +14,7 @@
 namespace deltawire::patch_test {
 namespace {
 
-using testing::ByteVector;
-using testing::Change;
-using testing::make_pair;
-using testing::OldWeights;
-using testing::PairCase;
-using testing::WeightPair;
+using namespace testing;
 
 ByteVector patch_of(const WeightPair& pair, WeightType type) {
   auto patch = make_patch(pair.from, pair.to, type);

@@ -100,19 +100,21 @@ std::string digits(double value) {
   return text.data();
 }
 
+// `mark` is around what nobody has measured.
+std::string row_of(const std::string& name, const std::vector<double>& values, const char* mark) {
+  std::string text = "| " + (mark + name) + mark;
+  for (const double value : values) text += " | " + (mark + digits(value)) + mark;
+  return text + " |\n";
+}
+
 // A row for each measured one and, in italics, for each wanted number of members: by the power with which the
 // two largest ones differ.
 template <class Figures>
 std::string rows_of(std::span<const Scale> measured, std::span<const int> wanted, const Figures& figures) {
-  const std::size_t columns = figures(measured.front()).size();
   std::string text = "|---:";
-  for (std::size_t i = 0; i < columns; ++i) text += "|---:";
+  for (std::size_t i = figures(measured.front()).size(); i > 0; --i) text += "|---:";
   text += "|\n";
-  for (const Scale& each : measured) {
-    text += "| " + std::to_string(each.members);
-    for (const double value : figures(each)) text += " | " + digits(value);
-    text += " |\n";
-  }
+  for (const Scale& each : measured) text += row_of(std::to_string(each.members), figures(each), "");
   if (measured.size() < 2) return text;
   const Scale& last = measured.back();
   const Scale& other = measured[measured.size() - 2];
@@ -120,20 +122,18 @@ std::string rows_of(std::span<const Scale> measured, std::span<const int> wanted
   const auto low = figures(other);
   const auto growth = [](int from, int to) { return std::log(static_cast<double>(to) / from); };
   std::vector<double> powers;
-  text += "| *power of N*";
-  for (std::size_t i = 0; i < columns; ++i) {
+  for (std::size_t i = 0; i < high.size(); ++i) {
     const double ratio = high[i] > 0 && low[i] > 0 ? high[i] / low[i] : 1;
     powers.push_back(std::log(ratio) / growth(other.members, last.members));
-    text += " | *" + digits(powers.back()) + "*";
   }
-  text += " |\n";
+  text += row_of("power of N", powers, "*");
   for (const int members : wanted) {
     if (members <= last.members) continue;
-    text += "| *" + std::to_string(members) + "*";
-    for (std::size_t i = 0; i < columns; ++i) {
-      text += " | *" + digits(high[i] * std::exp(powers[i] * growth(last.members, members))) + "*";
+    std::vector<double> expected = high;
+    for (std::size_t i = 0; i < high.size(); ++i) {
+      expected[i] *= std::exp(powers[i] * growth(last.members, members));
     }
-    text += " |\n";
+    text += row_of(std::to_string(members), expected, "*");
   }
   return text;
 }

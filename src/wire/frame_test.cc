@@ -17,13 +17,7 @@
 namespace deltawire {
 namespace {
 
-using testing::bare_frame;
-using testing::Frame;
-using testing::HandMade;
-using testing::read_all;
-using testing::repair_crc;
-using testing::small_frame;
-using testing::some_header;
+using namespace testing;
 
 TEST(Frame, RoundTrip) {
   const Frame frame = small_frame();

@@ -10,11 +10,7 @@
 namespace deltawire::cli {
 namespace {
 
-using testing::changed;
-using testing::kTraceJson;
-using testing::npy_of;
-using testing::npy_of_keys;
-using testing::TraceFolder;
+using namespace testing;
 
 using Values = std::vector<float>;
 

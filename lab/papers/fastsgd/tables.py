@@ -119,8 +119,7 @@ def _figure4() -> Table:
                         Number(key, "epoch"),
                         Number(key, "epoch", speed, base, "base/value", "higher", form="{:.1f}"),
                         Number(
-                            *(key, "step_bytes", size, base, "base/value", "higher"),
-                            form="{:,.1f}",
+                            *(key, "step_bytes", size, base, "base/value", "higher"), form="{:,.1f}"
                         ),
                         Number(key, "loss", form="{:.4f}"),
                     ),

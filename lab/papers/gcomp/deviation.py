@@ -30,11 +30,7 @@ class _Trial:
     def __init__(self, way: str, scale: Settings, cell: Settings, seed: int) -> None:
         self._way, self._scale = way, scale
         self._workload = make_workload(
-            cell["workload"],
-            workers=scale["workers"],
-            batch=scale["batch"],
-            seed=seed,
-            test=500,
+            cell["workload"], workers=scale["workers"], batch=scale["batch"], seed=seed, test=500
         )
         self._network = self._workload.network
         self._optimizer = _optimizer(self._network, cell["optimizer"], cell["rates"])

@@ -118,10 +118,7 @@ def _figure9() -> Table:
         ),
         because=(
             Reason(
-                (
-                    *(f"{RESNET} (ResNet-50), {name}" for name in RATES),
-                    f"{ENCODER} (BERT-base)",
-                ),
+                (*(f"{RESNET} (ResNet-50), {name}" for name in RATES), f"{ENCODER} (BERT-base)"),
                 ("all steps", "without the embedding"),
                 "How much is cut depends on how small a step is relative to the weight that it "
                 "changes: the share falls with the rate, along the cosine (last twelfth) and with "
@@ -206,11 +203,7 @@ def _figure17() -> Table:
             key = ("fig17", f"{network}, {words}")
             papers = theirs if words == "10 Gbit/s" else {}
             cells = tuple(
-                Number(
-                    *(key, f"gain{ranks}", papers.get(ranks)),
-                    better="higher",
-                    form="{:+.0f}",
-                )
+                Number(*(key, f"gain{ranks}", papers.get(ranks)), better="higher", form="{:+.0f}")
                 for ranks in RANKS
             )
             bits, below = Number(key, "bits"), Number(key, "pays_below4")

@@ -106,10 +106,7 @@ def _rows(
     words = (
         ("accuracy, %", "points from the baseline")
         if higher
-        else (
-            "perplexity",
-            "times the baseline's",
-        )
+        else ("perplexity", "times the baseline's")
     )
     return [
         (f"{label}: {words[0]}", tuple(whole)),

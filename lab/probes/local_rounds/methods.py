@@ -69,8 +69,7 @@ METHODS = {
         "SparseLoCo, values in fp32", "gather(topk:k=1.5625%,chunk=4096 with decay=0.95)"
     ),
     "sparseloco-no-decay": Method(
-        "SparseLoCo without decay",
-        "gather(topk:k=1.5625%,values=2bit,positions=auto,chunk=4096)",
+        "SparseLoCo without decay", "gather(topk:k=1.5625%,values=2bit,positions=auto,chunk=4096)"
     ),
     "sparseloco-warmup": Method(
         "SparseLoCo, denser at first",

@@ -155,11 +155,7 @@ class Session(ClosesAtEnd, BaseSession):
         leave_at_exit(self)
 
     def all_reduce(
-        self,
-        arrays_by_name: Mapping[str, Any],
-        *,
-        scale: float = 1.0,
-        weight: float | None = None,
+        self, arrays_by_name: Mapping[str, Any], *, scale: float = 1.0, weight: float | None = None
     ) -> _core.Report:
         """One step: each array becomes its mean over all ranks, bit-equal on all of them.
 

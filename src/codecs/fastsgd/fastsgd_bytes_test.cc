@@ -17,11 +17,7 @@
 namespace deltawire::fastsgd_bytes_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::same_bits;
-using testing::to_ints;
+using namespace testing;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 

@@ -15,11 +15,7 @@
 namespace deltawire::fastsgd_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::one_chunk;
-using testing::same_bits;
+using namespace testing;
 using Ints = std::vector<int>;
 
 // A value is dropped, or coded as the next of sum / b^L below it, so that it is off by less than 1 - 1/b of

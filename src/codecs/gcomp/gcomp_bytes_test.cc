@@ -15,11 +15,7 @@
 namespace deltawire::gcomp_bytes_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::kAccepted;
-using testing::one_chunk;
-using testing::to_ints;
+using namespace testing;
 using Ints = std::vector<int>;
 
 // Encodes `values` with `significance`, one number for each of them, or none at all.

@@ -21,10 +21,7 @@
 namespace deltawire::gcomp_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::same_bits;
+using namespace testing;
 
 // What the parameter `values` costs, at most.
 double rounding_error(const std::string& spec, double magnitude) {

@@ -14,11 +14,7 @@
 namespace deltawire::threelc_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::kAccepted;
-using testing::one_chunk;
-using testing::to_ints;
+using namespace testing;
 using Ints = std::vector<int>;
 
 // Values in {-m, 0, m}; the scalar is m.

@@ -17,11 +17,7 @@
 namespace deltawire::patterns_test {
 namespace {
 
-using testing::gradients;
-using testing::named;
-using testing::tensor_counts;
-using testing::tensor_names;
-using testing::Tensors;
+using namespace testing;
 
 struct Case {
   std::string spec;

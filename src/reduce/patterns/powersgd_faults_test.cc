@@ -14,11 +14,7 @@
 namespace deltawire::powersgd_faults_test {
 namespace {
 
-using testing::named_shaped;
-using testing::PowerSgdModel;
-using testing::shaped_gradients;
-using testing::shaped_tensors;
-using testing::Tensors;
+using namespace testing;
 using Values = std::vector<float>;
 
 constexpr int kWorld = 3;

@@ -15,11 +15,7 @@
 namespace deltawire::powersgd_test {
 namespace {
 
-using testing::named_shaped;
-using testing::PowerSgdModel;
-using testing::shaped_gradients;
-using testing::shaped_tensors;
-using testing::Tensors;
+using namespace testing;
 using Values = std::vector<float>;
 
 const char* const kSpec = "powersgd:rank=4(fp32)";

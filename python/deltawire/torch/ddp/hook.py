@@ -16,12 +16,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.session.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import cut_short, in_backward
-from deltawire.torch.core.checkpoint import (
-    RESIZE_ADVICE,
-    in_order_of_ranks,
-    kept_by,
-    residuals_of,
-)
+from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.core.device.choice import BY_CPU, Choice
 from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.core.loss_scale import LossScale

@@ -53,11 +53,7 @@ def encode(
     chunks = (sizes > 0).sum(dtype=torch.int32)  # values may not have needed all
     status = torch.cat([facts[:3], chunks.view(1)])
     return Encoding(
-        payload,
-        ends,
-        sums,
-        status,
-        lambda most, first: twin.refuse(values, residual, most, first),
+        payload, ends, sums, status, lambda most, first: twin.refuse(values, residual, most, first)
     )
 
 

@@ -79,12 +79,7 @@ class Subscriber(leaving.ClosesAtEnd):
             host = self._server.address.rpartition(":")[0].strip("[]")
             place = ("" if host in _ANY_HOST else host, self._server.port)
         self._following = Following(
-            str(address),
-            secrets,
-            Cache(cache, str(address)),
-            self._digest,
-            self._board,
-            place,
+            str(address), secrets, Cache(cache, str(address)), self._digest, self._board, place
         )
         leaving.leave_at_exit(self)
 

@@ -85,6 +85,5 @@ class Folder:
             return FolderLock(self._folder / "writer.lock")
         except OSError as error:
             raise make_error(
-                "Io",
-                f"{self.place} can't be written: {error.strerror}; name a folder that can",
+                "Io", f"{self.place} can't be written: {error.strerror}; name a folder that can"
             ) from error

@@ -9,11 +9,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_rules.adam_without_momentum import AdamWithoutMomentum
-from deltawire.torch.core.optimizer_rules.momentum_advice import (
-    Taken,
-    held_by,
-    traits_of,
-)
+from deltawire.torch.core.optimizer_rules.momentum_advice import Taken, held_by, traits_of
 from deltawire.torch.core.optimizer_rules.momentum_as_rate import MomentumAsRate
 from deltawire.torch.core.optimizer_rules.row_second_moment import RowSecondMoment
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule

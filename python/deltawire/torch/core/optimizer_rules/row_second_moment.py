@@ -97,10 +97,7 @@ class RowSecondMoment(OptimizerRule):
     _named = "second moment by rows"
 
     def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        coded: CodedTensors,
-        advice: _core.OptimizerRule,
+        self, optimizer: torch.optim.Optimizer, coded: CodedTensors, advice: _core.OptimizerRule
     ) -> None:
         super().__init__(optimizer, coded, advice)
         self.received: dict[int, Received] = {}

@@ -26,10 +26,7 @@ class OptimizerRule(abc.ABC):
     _named = ""
 
     def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        coded: CodedTensors,
-        advice: _core.OptimizerRule,
+        self, optimizer: torch.optim.Optimizer, coded: CodedTensors, advice: _core.OptimizerRule
     ) -> None:
         """`advice`: what the table of codecs and optimizers says, whose constants the rule uses."""
         self.step = 0

@@ -67,7 +67,7 @@ StreamStep DataReceiver::step(ScopedUnlock scoped_unlock) {
   StreamStep step = consume_staged();
   if (step.kind != StreamStep::Kind::kMoved) return step;
   const std::uint64_t clears = clears_;
-  const bool big = target_ != Target::kNoMessage && missing() >= stage_.size();
+  const bool big = target_ != Target::kNoMessage && missing() >= UnexpectedBlock::kBytes;
   step = big ? read_big(scoped_unlock) : read_staged();
   if (clears != clears_) return step;
   if (step.kind == StreamStep::Kind::kMoved || step.kind == StreamStep::Kind::kIdle) {
@@ -79,6 +79,15 @@ StreamStep DataReceiver::step(ScopedUnlock scoped_unlock) {
 
 // Consumes the staged bytes; unless something is wrong, less than a header remains.
 StreamStep DataReceiver::consume_staged() {
+  StreamStep step = consume_messages();
+  if (staged().empty()) {
+    blocks_.take_back(stage_);
+    stage_begin_ = stage_end_ = 0;
+  }
+  return step;
+}
+
+StreamStep DataReceiver::consume_messages() {
   while (true) {
     if (target_ == Target::kNoMessage) {
       if (staged().size() < kMessageHeaderBytes) return {};
@@ -164,11 +173,13 @@ void DataReceiver::end_message_if_whole() {
 }
 
 StreamStep DataReceiver::read_staged() {
+  if (stage_.empty()) blocks_.append_to(stage_);
+  auto& stage = stage_.front().bytes;
   const Bytes rest = staged();
-  std::memmove(stage_.data(), rest.data(), rest.size());
+  std::memmove(stage.data(), rest.data(), rest.size());
   stage_begin_ = 0;
   stage_end_ = rest.size();
-  const MutBytes into = MutBytes(stage_).subspan(stage_end_);
+  const MutBytes into = MutBytes(stage).subspan(stage_end_);
   const IoResult result = link_->recv(into);
   if (result.kind != IoResult::Kind::kOk) return from_link(result);
   received_ += result.bytes;

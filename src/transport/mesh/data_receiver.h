@@ -1,8 +1,8 @@
 // The receiving half of a data stream: parses messages and stores them in the posted receives.
 #pragma once
 
-#include <array>
 #include <chrono>
+#include <list>
 
 #include "transport/links/link.h"
 #include "transport/mesh/message_header.h"
@@ -17,12 +17,12 @@ class DataReceiver {
   // Shorter messages don't wait for their receives: copying them costs less.
   static constexpr std::size_t kLongBytes = std::size_t{64} << 10;
 
-  // `blocks`, for unexpected messages, and `names`, for errors, must outlive it. A long message waits in its
-  // stream for its receive, for `patience` at most, and only if no other receive is posted that it might
-  // block.
+  // `blocks`, for unexpected messages and for what is read, and `names`, for errors, must outlive it. A long
+  // message waits in its stream for its receive, for `patience` at most, and only if no other receive is
+  // posted that it might block.
   DataReceiver(int peer, Link& link, UnexpectedBlocks& blocks, std::chrono::milliseconds patience,
                const RankNames& names = RankNames::plain())
-      : peer_(peer), link_(&link), patience_(patience), names_(names), unexpected_(blocks) {}
+      : peer_(peer), link_(&link), patience_(patience), names_(names), blocks_(blocks), unexpected_(blocks) {}
 
   // Takes a message that has already arrived, or registers `operation`, which must not move until it is done
   // or clear() was called. Ends a pause: call step() again. Kind is kMoved or kFailed.
@@ -34,7 +34,8 @@ class DataReceiver {
 
   // Whether a long message has been received in part.
   bool is_midway() const noexcept {
-    return (target_ == Target::kPosted || target_ == Target::kUnexpected) && missing() >= stage_.size();
+    return (target_ == Target::kPosted || target_ == Target::kUnexpected) &&
+           missing() >= UnexpectedBlock::kBytes;
   }
 
   // Receives at most about kStepBytes. While `scoped_unlock` has released the lock, others may post and
@@ -53,6 +54,7 @@ class DataReceiver {
   };
 
   StreamStep consume_staged();
+  StreamStep consume_messages();
   StreamStep begin_message();
   StreamStep claim(Operation& operation, std::uint64_t length);
   StreamStep adopt(Operation& operation, UnexpectedMessages::Message& message);
@@ -63,7 +65,9 @@ class DataReceiver {
   void take(Bytes bytes);
   void advance(std::size_t bytes) noexcept;
   void end_message_if_whole();
-  Bytes staged() const noexcept { return Bytes(stage_).subspan(stage_begin_, stage_end_ - stage_begin_); }
+  Bytes staged() const noexcept {
+    return stage_.empty() ? Bytes() : Bytes(stage_.front().bytes).first(stage_end_).subspan(stage_begin_);
+  }
   std::uint64_t missing() const noexcept { return header_.length - got_; }
 
   int peer_;
@@ -75,8 +79,10 @@ class DataReceiver {
   std::uint64_t received_ = 0;  // bytes of all messages
   std::uint64_t unexpected_blocks_ = 0;
   // Small messages are read together with their headers in one call; the rest of a big message goes straight
-  // to its destination.
-  std::array<std::byte, std::size_t{16} << 10> stage_;
+  // to its destination. A block while bytes are in it: most of many peers have sent all that they will for
+  // now.
+  UnexpectedBlocks& blocks_;
+  std::list<UnexpectedBlock> stage_;
   std::size_t stage_begin_ = 0;
   std::size_t stage_end_ = 0;
 

@@ -190,7 +190,7 @@ Arrival::OrNothing Arrival::call(const Endpoint& door, const Message& question) 
 }
 
 Arrival::OrNothing Arrival::wait_at(const std::shared_ptr<PeerLine>& line) {
-  Deadline heard_at = MachineClock::now();
+  Patience patience(patience_);
   ResidualShares shares;
   while (true) {
     if (Status open = check_open(); !open) return final_problem(open.error());
@@ -198,7 +198,7 @@ Arrival::OrNothing Arrival::wait_at(const std::shared_ptr<PeerLine>& line) {
     auto heard = line->hear(MachineClock::now() + kSlice);
     if (!heard) return passing(heard.error());
     if (!*heard) {
-      if (auto in_time = check_heard(heard_at); !in_time) return tl::unexpected<Problem>(in_time.error());
+      if (auto in_time = check_heard(patience); !in_time) return tl::unexpected<Problem>(in_time.error());
       continue;
     }
     const Message& message = **heard;
@@ -213,7 +213,7 @@ Arrival::OrNothing Arrival::wait_at(const std::shared_ptr<PeerLine>& line) {
       if (!received) return passing(received.error());
       shares = *std::move(received);
     }
-    heard_at = MachineClock::now();
+    patience = Patience(patience_);
     if (const auto* const elsewhere = std::get_if<Elsewhere>(&message)) {
       move_to_front(elsewhere->address);
       return std::nullopt;
@@ -235,15 +235,15 @@ Arrival::OrProblem<void> Arrival::take_state(PeerLine& line, const Offer& offer)
   auto layout = state_layout_in(*bytes);
   if (!layout) return passing(layout.error());
   learn(offer.doors);
-  Deadline heard_at = MachineClock::now();
-  Deadline told_at = heard_at;
+  Patience patience(patience_);
+  Deadline told_at = MachineClock::now();
   const auto look = [&](std::uint64_t taken) -> Status {
     if (Status open = check_open(); !open) return open;
     const Deadline now = MachineClock::now();
     const auto heard = line.hear(now);
     if (!heard) return forward_error(heard);
-    if (*heard) heard_at = now;
-    if (auto in_time = check_heard(heard_at); !in_time) return tl::unexpected<Error>(in_time.error().error);
+    if (*heard) patience = Patience(patience_);
+    if (auto in_time = check_heard(patience); !in_time) return tl::unexpected<Error>(in_time.error().error);
     if (now <= told_at + kTellPause) return {};
     told_at = now;
     return line.say(Taken{taken});
@@ -256,8 +256,8 @@ Arrival::OrProblem<void> Arrival::take_state(PeerLine& line, const Offer& offer)
   return {};
 }
 
-Arrival::OrProblem<void> Arrival::check_heard(Deadline at) const {
-  if (MachineClock::now() <= at + patience_) return {};
+Arrival::OrProblem<void> Arrival::check_heard(Patience& patience) const {
+  if (patience.left() > Clock::duration{}) return {};
   return passing(
       fail(ErrorCode::kTimeout, "a member said nothing for " + seconds_text(patience_) + " s").value());
 }

@@ -44,7 +44,7 @@ class Arrival {
   OrNothing call(const Endpoint& door, const Message& question);
   OrNothing wait_at(const std::shared_ptr<PeerLine>& line);
   OrProblem<void> take_state(PeerLine& line, const Offer& offer);
-  OrProblem<void> check_heard(Deadline at) const;
+  OrProblem<void> check_heard(Patience& patience) const;
   Status check_open() const;
   void learn(const std::vector<Endpoint>& doors);
   void move_to_front(const Endpoint& door);

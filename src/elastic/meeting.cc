@@ -45,6 +45,7 @@ struct Meeting::Visit {
 OrEnded<Agreement> Meeting::agree() {
   context_.reception->meet();
   while (true) {
+    bool has_lower = false;
     for (const Member& member : others()) {
       if (member.id > state_.id || given_up_.contains(member.id)) continue;
       const auto line = probes_.line_to(member, kGrace);
@@ -52,7 +53,9 @@ OrEnded<Agreement> Meeting::agree() {
       auto agreement = attend(member, *line);
       if (!agreement) return tl::unexpected<Ended>(agreement.error());
       if (*agreement) return **std::move(agreement);
+      if ((has_lower = answers_below(member.id))) break;
     }
+    if (has_lower) continue;
     auto hosted = Hosting(*this).host();
     if (!hosted) return tl::unexpected<Ended>(hosted.error());
     if (*hosted) return **std::move(hosted);
@@ -93,6 +96,11 @@ void Meeting::redirect(const Member& host) {
   for (const auto& peer : context_.reception->take_joiners()) (void)peer->line->say(Elsewhere{host.door});
 }
 
+bool Meeting::answers_below(int id) const {
+  return std::ranges::any_of(probes_.answered(),
+                             [&](int other) { return other < id && !given_up_.contains(other); });
+}
+
 Meeting::OrNothing Meeting::attend(const Member& member, PeerLine& line) {
   const auto lost = [&](const Error& error) -> OrNothing {
     probes_.note(member.id, error);
@@ -105,6 +113,7 @@ Meeting::OrNothing Meeting::attend(const Member& member, PeerLine& line) {
   Visit visit{line, {}};
   const Deadline begun = MachineClock::now();
   Deadline heard_at = begun;
+  Patience patience(kSilence);
   bool is_hosted = false;
   while (true) {
     if (Status open = context_.check_open(kWhileMeeting); !open) return ended(open);
@@ -113,7 +122,8 @@ Meeting::OrNothing Meeting::attend(const Member& member, PeerLine& line) {
     if (!heard) return lost(heard.error());
     const Deadline now = MachineClock::now();
     if (!*heard) {
-      if (now > heard_at + kSilence) return lost({ErrorCode::kTimeout, "a host said nothing"});
+      if (patience.left() <= Clock::duration{}) return lost({ErrorCode::kTimeout, "a host said nothing"});
+      if (!is_hosted && answers_below(member.id)) return std::nullopt;
     } else {
       const Message& message = **heard;
       if (std::holds_alternative<Again>(message)) return std::nullopt;
@@ -129,6 +139,7 @@ Meeting::OrNothing Meeting::attend(const Member& member, PeerLine& line) {
       // States move, and the host limits that.
       if (wait == nullptr) stand_still(MachineClock::now() - heard_at);
       heard_at = MachineClock::now();
+      patience = Patience(kSilence);
       is_hosted = wait == nullptr || wait->hosted;
     }
     if (is_out_of_patience(now - begun, is_hosted)) {

@@ -42,7 +42,10 @@ struct MeetingContext {
   std::vector<std::byte> residuals;      // after a failure: those of the last step
   std::vector<TensorShape> tensors;      // that were exchanged
   std::vector<TensorShape> opens;        // those of the open step
-  Tasks probing;                         // last: its threads use the caller
+  // Of a process that joins, until a step shows that all are connected: a host that still connects takes who
+  // hangs up for dead.
+  std::vector<std::shared_ptr<PeerLine>> lines_to_host;
+  Tasks probing;  // last: its threads use the caller
 };
 
 // The names and shapes of tensors, without their values.

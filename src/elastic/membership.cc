@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 constexpr Clock::duration kConnect = 10s;
 constexpr double kConnectPart = 0.3;
 constexpr Clock::duration kLeave = 1s;    // for each member that is told
+constexpr std::size_t kToldAtOnce = 32;   // so that silent members hold up few others
 constexpr Clock::duration kPause = 50ms;  // before the next attempt to form a view
 constexpr int kBlamedTwice = 2;
 
@@ -164,8 +165,9 @@ Result<std::shared_ptr<EpochExchange>> Membership::connect(Agreement& agreement,
                  std::to_string(agreement.next.steps));
   }
   const MeshOptions mesh = mesh_of(agreement, *rank, within);
+  const bool is_host = agreement.listener != nullptr;
   Result<std::unique_ptr<Listener>> listener = std::move(agreement.listener);
-  if (!*listener) listener = context_.listen();
+  if (!is_host) listener = context_.listen();
   if (!listener) return forward_error(listener);
   auto exchange = EpochExchange::connect(given_spec_, options_, *std::move(listener), mesh);
   if (!exchange) return exchange;
@@ -175,6 +177,7 @@ Result<std::shared_ptr<EpochExchange>> Membership::connect(Agreement& agreement,
          .message = rank_text(*rank) + " can't load the residuals: " + loaded.error().message});
     return forward_error(loaded);
   }
+  if (!is_host) context_.lines_to_host = std::move(agreement.lines);
   agreement.lines.clear();
   return exchange;
 }
@@ -282,6 +285,7 @@ void Membership::committed() {
   }
   has_residuals_ = false;
   context_.residuals.clear();
+  context_.lines_to_host.clear();
   record_.set_steps(state_.steps);
 }
 
@@ -372,9 +376,12 @@ void Membership::close(std::string_view why) {
     const Ending never;
     const Caller caller({context_.options.token, context_.options.encryption}, never);
     const Leaves leaves{state_.job, state_.id, std::string(why)};
-    for (const Member& member : record_.view().members) {
+    const auto members = record_.view().members;
+    const auto own = static_cast<std::size_t>(rank());
+    at_once(members.size(), kToldAtOnce, [&](std::size_t i) {
+      const Member& member = members[(own + i) % members.size()];  // or many who leave call one together
       if (member.id != state_.id) (void)caller.ask(member.door, leaves, kLeave);
-    }
+    });
   }
   if (exchange) {
     if (is_stepping_) exchange->abort(given_up("closed its session with a step under way"));

@@ -76,14 +76,13 @@ Result<std::optional<Message>> PeerLine::hear(Deadline until) {
 }
 
 Result<Message> PeerLine::hear_within(Clock::duration time, const Ending& ending) {
-  const Deadline until = MachineClock::now() + time;
+  Patience patience(time);
   while (true) {
-    const Deadline now = MachineClock::now();
-    auto heard = hear(std::min(until, now + kSlice));
+    auto heard = hear(MachineClock::now() + std::min(patience.left(), kSlice));
     if (!heard) return forward_error(heard);
     if (*heard) return **std::move(heard);
     if (ending.is_set()) return closed_meanwhile();
-    if (now >= until) return said_nothing(time);
+    if (patience.left() <= Clock::duration{}) return said_nothing(time);
   }
 }
 
@@ -115,17 +114,16 @@ Result<std::vector<std::byte>> PeerLine::receive_bytes(Clock::duration within, c
     return fail(ErrorCode::kCorrupt, "another process sent no bytes where they were due");
   }
   std::vector<std::byte> bytes;
-  Deadline until = MachineClock::now() + within;
+  Patience patience(within);
   while (bytes.size() < head->count) {
     const std::size_t due = std::min<std::uint64_t>(kPieceBytes, head->count - bytes.size());
-    const Deadline now = MachineClock::now();
-    const auto piece = receive(due, std::min(until, now + kSlice));
+    const auto piece = receive(due, MachineClock::now() + std::min(patience.left(), kSlice));
     if (piece && !piece->empty()) {
       bytes.insert(bytes.end(), piece->begin(), piece->end());
-      until = now + within;
+      patience = Patience(within);
     } else if (!piece && piece.error().code != ErrorCode::kTimeout) {
       return forward_error(piece);
-    } else if (now >= until) {
+    } else if (patience.left() <= Clock::duration{}) {
       return said_nothing(within);
     } else if (ending.is_set()) {
       return closed_meanwhile();
@@ -165,10 +163,18 @@ Digest digest_of(Bytes bytes) noexcept {
 
 Result<std::shared_ptr<PeerLine>> Caller::call(const Endpoint& door, Clock::duration within,
                                                const Ending* also) const {
-  const auto ends = [&] { return ending_.is_set() || (also != nullptr && also->is_set()); };
-  auto line = call_at_door(door, options_, MachineClock::now() + within, ends);
-  if (!line) return forward_error(line);
-  return std::make_shared<PeerLine>(*std::move(line));
+  Patience patience(within);
+  const auto ends = [&] {
+    (void)patience.left();
+    return ending_.is_set() || (also != nullptr && also->is_set());
+  };
+  while (true) {
+    auto line = call_at_door(door, options_, MachineClock::now() + patience.left(), ends);
+    if (line) return std::make_shared<PeerLine>(*std::move(line));
+    if (line.error().code != ErrorCode::kTimeout || patience.left() <= Clock::duration{}) {
+      return forward_error(line);
+    }
+  }
 }
 
 Result<Message> Caller::ask(const Endpoint& door, const Message& question, Clock::duration within) const {

@@ -56,10 +56,13 @@ std::map<int, Finding> Probes::findings() const {
   return all;
 }
 
-std::optional<Finding> Probes::found(int id) const {
+Ids Probes::answered() const {
+  Ids all;
   const MutexLock lock(shared_->mutex);
-  const auto asked = shared_->asked.find(id);
-  return asked == shared_->asked.end() ? std::nullopt : asked->second.found;
+  for (const auto& [id, asked] : shared_->asked) {
+    if (asked.line) all.insert(id);
+  }
+  return all;
 }
 
 std::shared_ptr<PeerLine> Probes::line_to(const Member& member, Clock::duration within) {

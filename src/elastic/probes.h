@@ -23,7 +23,8 @@ class Probes {
   void ask(const Member& member);
   // What was found out of all that were asked.
   std::map<int, Finding> findings() const;
-  std::optional<Finding> found(int id) const;
+  // Who has answered on a line that nobody has taken yet.
+  Ids answered() const;
   // The line on which it has answered, for the caller alone. Waits that long for it; null: it has not
   // answered yet, or is gone.
   std::shared_ptr<PeerLine> line_to(const Member& member, Clock::duration within);

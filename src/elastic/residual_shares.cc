@@ -6,21 +6,17 @@ namespace deltawire::elastic {
 namespace {
 
 // Their lines differ, so that one thin line holds up nobody else.
-Failures at_once(const PeersByKey& peers, const std::function<Status(int, PeerLine&)>& action) {
+Failures for_each(const PeersByKey& peers, const std::function<Status(int, PeerLine&)>& action) {
+  const std::vector<PeersByKey::value_type> all(peers.begin(), peers.end());
   Failures failures;
   Mutex mutex;
-  {
-    Tasks tasks;
-    for (const auto& [key, peer] : peers) {
-      const auto run = [&, key, line = peer->line] {
-        const Busy busy(*line);
-        const Status done = action(key, *line);
-        const MutexLock lock(mutex);
-        if (!done) failures.emplace(key, done.error());
-      };
-      if (!tasks.start(run)) run();
-    }
-  }
+  at_once(all.size(), all.size(), [&](std::size_t i) {
+    const auto& [key, peer] = all[i];
+    const Busy busy(*peer->line);
+    const Status done = action(key, *peer->line);
+    const MutexLock lock(mutex);
+    if (!done) failures.emplace(key, done.error());
+  });
   return failures;
 }
 
@@ -29,7 +25,7 @@ Failures at_once(const PeersByKey& peers, const std::function<Status(int, PeerLi
 std::pair<ResidualShares, Failures> collect_shares(const PeersByKey& peers, const Ending& ending) {
   ResidualShares shares;
   Mutex mutex;
-  Failures failures = at_once(peers, [&](int key, PeerLine& line) -> Status {
+  Failures failures = for_each(peers, [&](int key, PeerLine& line) -> Status {
     if (Status said = line.say(AskShare{}); !said) return said;
     auto share = line.receive_bytes(kSilence, ending);
     if (!share) return forward_error(share);
@@ -42,7 +38,7 @@ std::pair<ResidualShares, Failures> collect_shares(const PeersByKey& peers, cons
 
 Failures spread_shares(std::uint32_t epoch, const ResidualShares& shares, const PeersByKey& peers,
                        Clock::duration within, const Ending& ending) {
-  return at_once(peers, [&](int key, PeerLine& line) -> Status {
+  return for_each(peers, [&](int key, PeerLine& line) -> Status {
     Shares head{epoch, {}};
     for (const auto& [id, share] : shares) {
       if (id != key) head.ids.push_back(id);

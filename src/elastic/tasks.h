@@ -1,6 +1,7 @@
 // Threads whose number isn't known in advance, each with an end of its own.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <list>
@@ -72,5 +73,18 @@ class Tasks {
   Mutex mutex_;
   std::list<Task> tasks_ DELTAWIRE_GUARDED_BY(mutex_);
 };
+
+// Calls action(0) ... action(count - 1) on this thread and up to threads_max - 1 others, as many as there
+// are.
+inline void at_once(std::size_t count, std::size_t threads_max,
+                    const std::function<void(std::size_t)>& action) {
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) action(i);
+  };
+  Tasks others;
+  for (std::size_t i = 1; i < std::min(count, threads_max) && others.start(work); ++i) continue;
+  work();
+}
 
 }  // namespace deltawire::elastic

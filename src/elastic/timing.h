@@ -1,10 +1,12 @@
 // How long members of an elastic session wait for each other.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "base/mutex.h"
 #include "deltawire/transport.h"
@@ -22,6 +24,23 @@ inline std::string seconds_text(std::chrono::duration<double> time) {
   (void)std::snprintf(text, sizeof text, "%g", time.count());
   return text;
 }
+
+// How long another process may be silent, of the time in which this one runs: what it was frozen for says
+// nothing about others. Thread rule: one thread.
+class Patience {
+ public:
+  explicit Patience(Clock::duration time) : left_(time) {}
+  // Looks at the clock: at least once a second, or the rest doesn't count.
+  Clock::duration left() {
+    const Deadline now = MachineClock::now();
+    left_ -= std::min<Clock::duration>(now - std::exchange(looked_, now), std::chrono::seconds(1));
+    return left_;
+  }
+
+ private:
+  Clock::duration left_;
+  Deadline looked_ = MachineClock::now();
+};
 
 // Whether a session has been closed, and pauses that this ends.
 class Ending {

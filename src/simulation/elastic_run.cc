@@ -195,7 +195,9 @@ Status ElasticRun::train(ElasticLife& own) {
     if (own.busy > Clock::duration{}) scheduler_.sleep(std::exchange(own.busy, {}));
     if (own.shall_leave || own.is_dead) break;
     if (Status done = step(own); !done) {
-      own.has_missed_others = has_missed_others(own) && done.error().code != ErrorCode::kExcluded;
+      const ErrorCode code = done.error().code;  // kAborted: by its own program
+      own.has_missed_others =
+          has_missed_others(own) && code != ErrorCode::kExcluded && code != ErrorCode::kAborted;
       return done;
     }
   }
@@ -318,10 +320,12 @@ bool ElasticRun::has_missed_others(const ElasticLife& own) {
       return false;
     if (other->epoch <= own.epoch) return false;  // it stands where this one joined
     const auto first = std::ranges::find(commits_, other->epoch, &ElasticCommit::epoch);
-    const bool is_known = first != commits_.end() && first->at < scheduler_.read() - kKnown;
-    const bool hears =
-        network_.path(own.process, other->process).is_up && network_.path(other->process, own.process).is_up;
-    return is_known && hears && contains(known, other->id) && !contains(other->ids(), own.id);
+    const Deadline since = scheduler_.read() - kKnown;
+    const auto is_open = [since](const Path& path) { return path.is_up && path.healed < since; };
+    const bool hears = is_open(network_.path(own.process, other->process)) &&
+                       is_open(network_.path(other->process, own.process));
+    return first != commits_.end() && first->at < since && hears && contains(known, other->id) &&
+           !contains(other->ids(), own.id);
   });
 }
 

@@ -126,6 +126,64 @@ TEST(Elastic, MeetsAtOnceWhereManyAre) {
   EXPECT_LT(recovery, kSilence);
 }
 
+// Some answer too late to be asked first; they waited for the busy one then, while the others went on.
+TEST(Elastic, MembersOverLongPathsFindTheOneThatHosts) {
+  for (const std::uint64_t seed : {11U, 93U}) {
+    ElasticPlan plan = calm_elastic(6);
+    plan.seed = seed;
+    plan.timeout = 2s;
+    plan.meeting = 13s;
+    plan.path = {20ms, 40ms, 1e9, true};
+    plan.faults = {{.kind = ElasticFault::Kind::kBusy, .process = 3, .at = 429ms, .lasts = 20s}};
+    (void)longest_recovery(plan);
+  }
+}
+
+// The host took it for dead, because it had connected before the host had, and all met once more.
+TEST(Elastic, AProcessJoinsOverLongPathsAtTheFirstAttempt) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    ElasticPlan plan = calm_elastic(4);
+    plan.seed = seed;
+    plan.streams = 4;
+    plan.path = {30ms, 60ms, 1e9, true};
+    plan.faults = {{.kind = ElasticFault::Kind::kJoin, .at = 1s}};
+    Trace trace(false);
+    ElasticRun run(plan, trace);
+    EXPECT_EQ(run.run(), "") << plan.text();
+    EXPECT_EQ(run.lives()[0]->epoch, 1U) << seed;
+  }
+}
+
+// Its calls at their doors are under way when it freezes: whoever it then counted as silent was left out.
+TEST(Elastic, AHostThatFrozeDoesNotTakeOthersForSilent) {
+  for (std::uint64_t calls = 80; calls <= 100; calls += 4) {
+    ElasticPlan plan = calm_elastic(5);
+    plan.seed = 3;
+    plan.pause = 500ms;
+    plan.meeting = 20s;
+    plan.is_pure = true;
+    plan.faults = {
+        {.kind = ElasticFault::Kind::kKill, .process = 1, .at = 1s},
+        {.kind = ElasticFault::Kind::kFreeze, .process = 0, .at = 1s, .calls = calls, .lasts = 3060ms}};
+    (void)longest_recovery(plan);
+  }
+}
+
+// A machine that goes down gives its programs some seconds.
+TEST(Elastic, LeavesSoonWhereManyAreSilent) {
+  ElasticPlan plan = calm_elastic(12);
+  plan.beat = 10s;
+  for (int process = 1; process < 11; ++process) {
+    plan.faults.push_back({.kind = ElasticFault::Kind::kPowerOff, .process = process, .at = 15s});
+  }
+  plan.faults.push_back({.kind = ElasticFault::Kind::kLeave, .process = 0, .at = 15s});
+  Trace trace(false);
+  ElasticRun run(plan, trace);
+  (void)run.run();
+  const Clock::duration took = run.lives()[0]->left - (Deadline(kRunBegins) + 20s);
+  EXPECT_LT(took, 4s) << "1 s for all who are told, and 2 s for the connections' farewell";
+}
+
 // The thread that steps and the one that aborts both close the door then.
 TEST(Elastic, EndsWhereItIsAbortedWhileItsMembersMeet) {
   for (Clock::duration again = 10ms; again <= 400ms; again += 30ms) {

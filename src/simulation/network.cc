@@ -210,8 +210,9 @@ void Network::open_window(std::size_t number, std::size_t bytes) {
 }
 
 void Network::heal(int from, int to) {
-  path(from, to).is_up = true;
   const Deadline now = scheduler_.read();
+  path(from, to).is_up = true;
+  path(from, to).healed = now;
   for (std::size_t number = 0; number < pipes_.size(); ++number) {
     Pipe& pipe = pipes_[number];
     if (pipe.from == from && pipe.to == to && !pipe.in_flight.empty()) {

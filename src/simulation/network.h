@@ -21,6 +21,7 @@ struct Path {
   Clock::duration jitter{};       // at most so much more
   double bytes_per_second = 1e9;  // of each stream
   bool is_up = true;
+  Deadline healed{};
 };
 
 // What a machine has sent and received.

@@ -76,8 +76,18 @@ class TcpLine final : public Line {
     if (message.size() > kMessageBytesMax) return fail(ErrorCode::kLimit, "the message is too long");
     std::array<std::byte, kLineHeadBytes> length{};
     store_le<std::uint32_t>(length.data(), static_cast<std::uint32_t>(message.size()));
-    if (Status sent = send_all(length, deadline); !sent) return sent;
-    return send_all(message, deadline);
+    for (Bytes head = length; !head.empty() || !message.empty();) {
+      const std::array pieces{piece_of(head), piece_of(message)};  // of one packet, if they fit
+      const IoResult result = link_->send(pieces);
+      if (result.kind == IoResult::Kind::kOk) {
+        const std::size_t of_head = std::min(result.bytes, head.size());
+        head = head.subspan(of_head);
+        message = message.subspan(result.bytes - of_head);
+      } else if (Status goes_on = await(result, POLLOUT, deadline); !goes_on) {
+        return goes_on;
+      }
+    }
+    return {};
   }
 
   Result<std::vector<std::byte>> receive(std::size_t bytes_max, Deadline deadline) override {
@@ -104,17 +114,8 @@ class TcpLine final : public Line {
     if (is_bbr_wanted().value_or(true)) (void)ask_for_bbr(connection);
     return connection;
   }
-  Status send_all(Bytes bytes, Deadline deadline) {
-    while (!bytes.empty()) {
-      const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sending only reads
-      const IoResult result = link_->send({&piece, 1});
-      if (result.kind == IoResult::Kind::kOk) {
-        bytes = bytes.subspan(result.bytes);
-      } else if (Status goes_on = await(result, POLLOUT, deadline); !goes_on) {
-        return goes_on;
-      }
-    }
-    return {};
+  static iovec piece_of(Bytes bytes) noexcept {
+    return {const_cast<std::byte*>(bytes.data()), bytes.size()};  // sending only reads
   }
 
   // Until `into` has that many bytes.

@@ -20,11 +20,7 @@ from sharded import fingerprint as fingerprint_of_rows
 from test_auto import TRIED, believe_in_a_slow_link, measured
 
 TOKEN = "a secret of the tests, of no special length"
-DEFAULTS = [
-    (torch.float32, "cpu"),
-    (torch.bfloat16, "cpu"),
-    (torch.float32, "meta"),
-]
+DEFAULTS = [(torch.float32, "cpu"), (torch.bfloat16, "cpu"), (torch.float32, "meta")]
 STEPS = 4
 
 

@@ -31,16 +31,7 @@ def test_a_manifest_that_contradicts_its_files(tmp_path) -> None:
     assert bits_of(weights) == bits[0]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b'{"sha256": "", "store": {}}',
-        b"[" * 100_000,
-    ],
-)
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"sha256": "", "store": {}}', b"[" * 100_000])
 def test_a_damaged_manifest(tmp_path, text: bytes) -> None:
     """Is an error for readers and writers, and stays what it is."""
     store = weight_store.Store(tmp_path)

@@ -279,25 +279,47 @@ def test_a_writer_that_is_killed(tmp_path, moment: int) -> None:
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path) -> None:
-    """A loader's worker that outlives the trainer would."""
+    """A loader's worker that outlives the trainer would. Nor is it a second writer."""
     store = weight_store.Store(tmp_path)
     store.publish({"w": torch.zeros(3)}, 1)
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
         ours.close()
+        try:
+            store.publish({"w": torch.zeros(3)}, 2)
+        except DeltawireError as error:
+            theirs.send(str(error).encode())
         theirs.send(b"!")
         theirs.recv(1)  # until the parent has closed its end
         os._exit(0)
     theirs.close()
-    ours.recv(1)
     try:
+        assert b"was forked from that of the store's writer" in ours.recv(1000)
         # What the system does when a process dies: its files are closed, not unlocked.
         store._writer._lock.close_file()
         weight_store.Store(tmp_path).publish({"w": torch.zeros(3)}, 2)
     finally:
         ours.close()
         os.waitpid(child, 0)
+
+
+def test_ctrl_c_once_the_manifest_is_there(place: str, monkeypatch) -> None:
+    """The version is published, and its writer goes on."""
+    store = weight_store.Store(place)
+    store.publish(small_model(), 1)
+    replace = store._storage.replace
+
+    def interrupted(name: str, data: bytes) -> None:
+        replace(name, data)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(store._storage, "replace", interrupted)
+        store.publish(small_model(), 2)
+    assert [each.version for each in store.versions()] == [1, 2]
+    store.publish(small_model(), 3)
+    assert store.latest() == 3
 
 
 def test_readers_while_versions_are_collected(place: str) -> None:

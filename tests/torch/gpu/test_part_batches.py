@@ -214,8 +214,7 @@ def test_what_a_device_finds_is_kept_until_it_is_asked_for(device):
 
 
 @pytest.mark.parametrize(
-    "spec",
-    ["int8", "3lc:s=1.75", "fp16", "topk:k=2%,values=int8", "sbc:p=2%", "fp8"],
+    "spec", ["int8", "3lc:s=1.75", "fp16", "topk:k=2%,values=int8", "sbc:p=2%", "fp8"]
 )
 def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
     def spoil(column):
@@ -242,15 +241,7 @@ def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
         assert found[0] == found[1] and found[0], column
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "topk:k=20%,values=int8",
-        "sbc:p=20%",
-        "fp8",
-        "fp4",
-    ],
-)
+@pytest.mark.parametrize("spec", ["topk:k=20%,values=int8", "sbc:p=20%", "fp8", "fp4"])
 def test_a_batch_finds_what_is_wrong_with_one_of_its_parts(device, few, spec):
 
     def spoil(rows, ends, room):

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ import numpy as np
 
 from deltawire import _core, arguments
 from deltawire.errors import DeltawireError, make_error
+from deltawire.session.leaving import check_own_process
 from deltawire.weights.store import manifest as manifests
 from deltawire.weights.store import routes, stored_model
 from deltawire.weights.store.manifest import Manifest, StoredFile, Version
@@ -73,10 +75,11 @@ class Writer:
         self._held: dict[int, tuple[int, dict[str, Entry]]] = {}  # by span: version and weights
         self._written: list[str] = []  # files that no manifest names yet
         self._lock = storage.lock(take_over)
+        self._process = os.getpid()
         try:
-            manifest = self._sweep()
-            self._generation = manifest.generation
-            self._warn_of_many(len(manifest.versions))
+            # The manifests that this writer may find: after an interrupt it is either of two.
+            self._left = (self._sweep(),)
+            self._warn_of_many(len(self._left[0].versions))
         except BaseException:
             self._lock.release()
             raise
@@ -84,7 +87,8 @@ class Writer:
     def close(self) -> None:
         """Lets the next writer in."""
         self._held.clear()
-        self._lock.release()
+        if self._process == os.getpid():
+            self._lock.release()
 
     def publish(self, model: Model, number: int, after: int | None = None) -> Version:
         """Adds a version: patches, a snapshot when it is due, and the manifest. Versions above
@@ -219,14 +223,13 @@ class Writer:
     def _replace(self, after: Manifest) -> None:
         """Puts the next manifest in its place, then deletes what it allows."""
         after = after.without_deletable(self._policy.grace)
-        before = self._current()  # once more, as the files took their time
+        self._left = before, _ = self._current(), after  # once more, as the files took their time
         try:
             self._storage.replace(manifests.NAME, manifests.to_bytes(after))
         except Exception:
             if self._reader.manifest() != after:
                 raise
             # It is there: only the answer was lost.
-        self._generation = after.generation
         with contextlib.suppress(OSError):  # the next writer's sweep finds them
             for name in filter(manifests.is_own_name, before.files() - after.files()):
                 self._storage.remove(name)
@@ -253,9 +256,10 @@ class Writer:
 
     def _current(self) -> Manifest:
         """The manifest, which must be the one that this writer has left."""
+        check_own_process(self._process, "store's writer")
         self._lock.check()
         manifest = self._reader.manifest()
-        if manifest.generation != self._generation:
+        if manifest not in self._left:
             raise make_error(
                 "State",
                 f"{self._storage.place} was written by somebody else meanwhile: a store has one "

@@ -68,7 +68,7 @@ void print_tables(const Report& report) {
 Outcome<void> compare(const CompareOptions& options) {
   const auto methods = methods_of(options.codecs);
   if (!methods) return tl::unexpected<Failure>(methods.error());
-  if (auto checked = check_outputs({options.json}, options.force); !checked) return checked;
+  if (auto checked = check_outputs({options.json}, options.force, options.inputs); !checked) return checked;
   Report report;
   report.options = measure_options(options);
   std::set<std::string> loaded;

@@ -222,7 +222,8 @@ std::string diagnosis_json(const Diagnosis& diagnosis, const std::string& run) {
 Outcome<void> diagnose(const DoctorOptions& options, const Secret& secret, PortRange ports) {
   const auto endpoints = endpoints_of(options.hosts);
   if (!endpoints) return tl::unexpected<Failure>(endpoints.error());
-  if (auto checked = check_outputs({options.json}, options.force); !checked) return checked;
+  if (auto checked = check_outputs({options.json}, options.force, {options.token_file}); !checked)
+    return checked;
   Diagnosis diagnosis{.here = doctor::this_machine(DELTAWIRE_VERSION)};
   Progress progress;
   for (const Endpoint& at : *endpoints) {

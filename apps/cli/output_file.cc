@@ -58,6 +58,7 @@ class SignalPause {
 };
 
 Outcome<void> check_place(const std::string& path, bool force) {
+  if (path.empty()) return failed("the output's name is empty; name a file, or give - for standard output");
   struct stat info{};
   if (stat(path.c_str(), &info) != 0) return {};  // free, or beyond reach: creating the file will tell
   if (S_ISDIR(info.st_mode)) return failed(path + ": is a folder; name a file in it");
@@ -77,10 +78,12 @@ Outcome<void> check_inputs(const std::string& path, const std::vector<std::strin
   struct stat output{};
   if (!status_of(path, STDOUT_FILENO, output) || !S_ISREG(output.st_mode)) return {};
   for (const std::string& name : inputs) {
-    struct stat input{};
-    if (!status_of(name, STDIN_FILENO, input)) continue;
-    if (input.st_dev == output.st_dev && input.st_ino == output.st_ino) {
-      return failed(output_name(path) + ": is the input itself; give the output another name");
+    for (const std::string& file : {name, name + "/trace.json"}) {
+      struct stat input{};
+      if (!status_of(file, STDIN_FILENO, input)) continue;
+      if (input.st_dev == output.st_dev && input.st_ino == output.st_ino) {
+        return failed(output_name(path) + ": is the input itself; give the output another name");
+      }
     }
   }
   return {};
@@ -149,14 +152,16 @@ Outcome<void> OutputFile::commit() {
   return outcome_of(done);
 }
 
-Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force) {
-  std::set<std::string> taken;
+Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force,
+                            const std::vector<std::string>& inputs) {
+  std::set<std::filesystem::path> taken;
   for (const std::string& path : paths) {
     if (path.empty()) continue;
-    if (!taken.insert(path).second)
+    std::error_code unknown;
+    if (!taken.insert(std::filesystem::weakly_canonical(path, unknown)).second)
       return misused(output_name(path) + " can't carry two files; name another");
     if (path == "-") continue;
-    const auto trial = OutputFile::create(path, force);
+    const auto trial = OutputFile::create(path, force, inputs);
     if (!trial) return tl::unexpected<Failure>(trial.error());
   }
   return {};

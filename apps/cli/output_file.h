@@ -17,7 +17,7 @@ class OutputFile {
  public:
   // "-" is standard output. Fails, before any work is done, if `path` exists (unless `force`), is not a
   // regular file, or its folder is not writable; and, even with `force`, if it is one of the `inputs` ("-" is
-  // standard input), under whatever name or link.
+  // standard input; of a trace its trace.json), under whatever name or link.
   static Outcome<OutputFile> create(const std::string& path, bool force,
                                     const std::vector<std::string>& inputs = {});
 
@@ -40,8 +40,9 @@ class OutputFile {
 };
 
 // Checks before any work that all outputs can be written and none is named twice, including "-";
-// an empty path is no output.
-Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force);
+// an empty path is no output. `inputs`: of OutputFile::create.
+Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force,
+                            const std::vector<std::string>& inputs);
 
 // Writes a whole text; does nothing if `path` is empty.
 Outcome<void> write_output(const std::string& path, const std::string& text, bool force);

@@ -176,7 +176,8 @@ Outcome<Sites> check_request(const PlanCommandOptions& options) {
   if (!ranks) return tl::unexpected<Failure>(ranks.error());
   auto links = parse_links(options.link);
   if (!links) return tl::unexpected<Failure>(links.error());
-  if (auto checked = check_outputs({options.json}, options.force); !checked) {
+  if (auto checked = check_outputs({options.json}, options.force, {options.input, options.figures});
+      !checked) {
     return tl::unexpected<Failure>(checked.error());
   }
   return Sites{*std::move(ranks), *std::move(links)};

@@ -54,7 +54,12 @@ Result<DataFile> inspect(const std::string& path) {
   return fail(ErrorCode::kIo, path + ": is packed; unpack it first (gzip -d, xz -d, bzip2 -d, zstd -d)");
 }
 
-std::vector<std::string> matches(const std::string& pattern) {
+}  // namespace
+
+std::vector<std::string> paths_of(const std::string& pattern) {
+  // A file may have such characters in its name, and is then meant.
+  if (access(pattern.c_str(), F_OK) == 0 || pattern.find_first_of("*?[") == std::string::npos)
+    return {pattern};
   glob_t found{};
   std::vector<std::string> paths;
   if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
@@ -64,18 +69,11 @@ std::vector<std::string> matches(const std::string& pattern) {
   return paths;
 }
 
-}  // namespace
-
 Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patterns) {
   std::vector<DataFile> files;
   for (const std::string& pattern : patterns) {
-    std::vector<std::string> paths{pattern};
-    // A file may have such characters in its name, and is then meant.
-    if (access(pattern.c_str(), F_OK) != 0 && pattern.find_first_of("*?[") != std::string::npos) {
-      paths = matches(pattern);
-      if (paths.empty())
-        return fail(ErrorCode::kIo, pattern + ": no file has such a name; check the pattern");
-    }
+    const std::vector<std::string> paths = paths_of(pattern);
+    if (paths.empty()) return fail(ErrorCode::kIo, pattern + ": no file has such a name; check the pattern");
     for (const std::string& path : paths) {
       Result<DataFile> file = inspect(path);
       if (!file) return forward_error(file);

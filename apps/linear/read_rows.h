@@ -25,6 +25,9 @@ struct DataFile {
 // may have * ? [] in it. Errors (kIo): no file matches; a file is a folder, is packed, or cannot be opened.
 Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patterns);
 
+// The paths of one pattern, none of which is opened.
+std::vector<std::string> paths_of(const std::string& pattern);
+
 // How ranks divide the rows. With at least as many files as ranks, rank i modulo world reads file i. With
 // fewer, each file is divided into `world` byte ranges, one per rank.
 struct RowPartition {

@@ -199,10 +199,33 @@ def test_bad_outputs(tmp_path: Path, source: Path) -> None:
     assert taken.read_bytes() == b"precious"
     assert_refused(FAILURE, ["folder"], *encode_to, tmp_path / "no" / "out.dw")
     assert_refused(FAILURE, ["in.npy/out.dw"], *encode_to, source / "out.dw")
+    assert_refused(FAILURE, ["name is empty"], *encode_to, "")
+    two = ("generate", "url", tmp_path / "rows", "--weights", f"{tmp_path}/./rows")
+    assert_refused(USAGE, ["can't carry two files"], *two)
     assert_refused(FAILURE, ["is a folder"], *encode_to, tmp_path, "--force")
     assert_refused(FAILURE, ["/dev/null", "regular"], *encode_to, "/dev/null", "--force")
     assert_refused(FAILURE, ["/proc/out.dw"], *encode_to, "/proc/out.dw")
     assert sorted(tmp_path.iterdir()) == [source, taken]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compare --input {} --json",
+        "compare --input {folder} --json",  # a trace
+        "plan --link 1mbit --input {} --json",
+        "plan --link 1mbit --figures {} --json",
+        "doctor --token-file {} --json",
+        "train linear --data {} --model",
+        "train linear --data - --test {folder}/trace* --json",
+    ],
+)
+def test_no_output_replaces_an_input(tmp_path: Path, line: str) -> None:
+    source = tmp_path / "trace.json"
+    source.write_bytes(b"precious" * 8)
+    words = line.format(source, folder=tmp_path).split()
+    assert_refused(FAILURE, ["is the input itself"], *words, source, "--force")
+    assert source.read_bytes() == b"precious" * 8
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -18,10 +18,7 @@ TENSORS = {"w": (10, 100), "b": (5,), "none": (0, 3), "v": (300,)}
 MANY = {"a": (5,), "none": (0, 3), "b": (2, 3), "c": (3,), "w": (20, 20), "d": (7,), "e": ()}
 FLOAT16 = 3
 HALVES = dict.fromkeys("cwde", FLOAT16)
-RULES = {
-    "w": b"topk:k=0.1,values=bf16,positions=golomb",
-    "v": b"sbc:p=0.1",
-}
+RULES = {"w": b"topk:k=0.1,values=bf16,positions=golomb", "v": b"sbc:p=0.1"}
 RULES_TEXT = (
     b"w: topk:k=0.1,values=bf16,positions=golomb, v: sbc:p=0.1 with momentum=0.9, rest int8"
 )

@@ -133,10 +133,7 @@ def test_a_method_that_diverges_is_a_row(folder, capsys):
 
 @pytest.mark.parametrize(
     "bad",
-    [
-        *(["--rounds", "0"], ["--batch", "0"], ["--pretraining", "-1"]),
-        *(["--methods", "4lc"]),
-    ],
+    [*(["--rounds", "0"], ["--batch", "0"], ["--pretraining", "-1"]), *(["--methods", "4lc"])],
 )
 def test_refused_arguments(bad, capsys):
     with pytest.raises(SystemExit) as end:

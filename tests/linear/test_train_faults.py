@@ -88,10 +88,7 @@ def test_a_full_disk_leaves_nothing_half_written(
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [
-        (signal.SIGKILL, "rank 2 closed its connection"),
-        (signal.SIGSTOP, "rank 2 answers nothing"),
-    ],
+    [(signal.SIGKILL, "rank 2 closed its connection"), (signal.SIGSTOP, "rank 2 answers nothing")],
 )
 def test_a_worker_that_is_killed_or_frozen_is_named_by_the_deadline(
     fault: signal.Signals, words: str, data: Path, tmp_path: Path

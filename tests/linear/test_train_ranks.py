@@ -206,10 +206,7 @@ def test_refused_before_anybody_is_met(
 
 def test_what_a_rendezvous_needs(data: Path, token: Path) -> None:
     meeting = ("--data", data, "--rendezvous", "127.0.0.1:7171")
-    ranks = [
-        started(*meeting, "--token-file", token),
-        started(*meeting, "--rank", 1, "--world", 2),
-    ]
+    ranks = [started(*meeting, "--token-file", token), started(*meeting, "--rank", 1, "--world", 2)]
     needs = ["needs --rank and --world", "needs --token-file"]
     for (status, said), message in zip(ended(ranks), needs, strict=True):
         assert status == USAGE and message in said, said

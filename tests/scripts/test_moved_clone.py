@@ -24,10 +24,7 @@ def package(clone: Path) -> Path:
     """Where the clone's interpreter finds what its release build made."""
     code = "import built; print(built.__file__)"
     done = subprocess.run(
-        [clone / ".venv" / "bin" / "python", "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
+        [clone / ".venv" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True
     )
     return Path(done.stdout.strip())
 

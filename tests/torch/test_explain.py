@@ -26,10 +26,7 @@ def test_before_a_model_is_registered():
     network = Net()
     network.layers[5][0].weight.requires_grad_(False)
     table = deltawire.torch.explain(
-        network,
-        "ring(layers.0*: onebit, dims=2 step<8: int8, rest bf16)",
-        min_elements=100,
-        step=2,
+        network, "ring(layers.0*: onebit, dims=2 step<8: int8, rest bf16)", min_elements=100, step=2
     )
     assert [row.name for row in table.rows] == [
         name for name, parameter in network.named_parameters() if parameter.requires_grad

@@ -96,10 +96,7 @@ def train_shards(rank, world_size, report):
     found = []
     for carrier in CARRIERS:
         model = cut(Uneven(), mesh_of(2, 2))
-        with (
-            Carried() as carried,
-            deltawire.torch.register(model, "3lc", carrier=carrier) as hook,
-        ):
+        with Carried() as carried, deltawire.torch.register(model, "3lc", carrier=carrier) as hook:
             for step in range(STEPS):
                 sharded_step(model, rank, step)
             assert hook.explain().carrier == carrier

@@ -176,11 +176,7 @@ def closed(rank, world_size, report):
     late = everything - moving()
     hook.close()
     optimizer.step()
-    return (
-        late == set(LATE),
-        moving() == everything,
-        len(optimizer._optimizer_step_pre_hooks),
-    )
+    return (late == set(LATE), moving() == everything, len(optimizer._optimizer_step_pre_hooks))
 
 
 def test_a_closed_hook_leaves_a_plain_optimizer():

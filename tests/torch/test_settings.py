@@ -31,10 +31,7 @@ OTHER = [
     (("bf16", {}), ("bf16", "3lc")),
     (("3lc:s=1.75", {"min_elements": 7}), ("min_elements=7", "min_elements=256")),
     (("3lc:s=1.75", {"nonfinite": "pass"}), ("nonfinite=pass", "nonfinite=error")),
-    (
-        ("3lc:s=1.75", {"scaler": float, "nonfinite": "error"}),
-        ("scaler=given", "scaler=none"),
-    ),
+    (("3lc:s=1.75", {"scaler": float, "nonfinite": "error"}), ("scaler=given", "scaler=none")),
 ]
 
 

@@ -73,10 +73,7 @@ def refuse(rank, world_size, report):
             outer = torch.nn.Sequential(made) if make is not compiled_ddp else made
             with pytest.raises(TypeError) as error:
                 deltawire.torch.LocalSteps(
-                    outer,
-                    torch.optim.SGD(made.parameters(), 0.1),
-                    steps=1,
-                    reducer="fp32",
+                    outer, torch.optim.SGD(made.parameters(), 0.1), steps=1, reducer="fp32"
                 )
             texts.append((type(error.value).__name__, str(error.value)))
         caught[make.__name__] = texts

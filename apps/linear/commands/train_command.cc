@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,7 +95,12 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
   alike.erase("test");
   alike.erase("workers");
   options.alike = alike.dump();
-  return cli::check_outputs({options.model, options.json}, options.force);
+  std::vector<std::string> inputs{options.ranks.token_file};
+  for (const auto& patterns : {options.data.data, options.data.tests}) {
+    for (const std::string& pattern : patterns)
+      std::ranges::copy(paths_of(pattern), std::back_inserter(inputs));
+  }
+  return cli::check_outputs({options.model, options.json}, options.force, inputs);
 }
 
 // Where the optimizer doesn't go with the codec. Pairs without a residual are not concerned.

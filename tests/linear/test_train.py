@@ -8,6 +8,8 @@ import pytest
 from cli_program import FAILURE, USAGE, assert_refused, must_run, run
 from linear_rows import FEATURES, dense, text_of
 
+DIVERGING = ("--optimizer", "sgd", "--lr", "1e9", "--l2", "0", "--loss", "squared")
+
 
 def train(*arguments: object) -> dict:
     return json.loads(must_run("train", "linear", *arguments, "--json", "-"))
@@ -221,22 +223,7 @@ def test_bad_data_is_one_line_and_no_model(
         (["--data", "ROWS", "--optimizer", "adamw"], USAGE, "sgd, adagrad or adam"),
         (["--data", "ROWS", "--model", "/nowhere/model.npz"], FAILURE, "/nowhere/model.npz"),
         (["--data", "-", "--workers", "2"], FAILURE, "standard input feeds one worker"),
-        (
-            [
-                "--data",
-                "ROWS",
-                "--optimizer",
-                "sgd",
-                "--lr",
-                "1e9",
-                "--l2",
-                "0",
-                "--loss",
-                "squared",
-            ],
-            FAILURE,
-            "--lr",
-        ),
+        (["--data", "ROWS", *DIVERGING], FAILURE, "--lr"),
     ],
 )
 def test_refusals(arguments: list[str], status: int, message: str, data: Path) -> None:

@@ -157,6 +157,7 @@ def test_a_state_that_cannot_be_loaded_changes_nothing():
         ({"residual": state["residual"][:-1]}, "Truncated"),
         ({"version": "1"}, "InvalidArgument"),
         ({"pending": None}, "InvalidArgument"),
+        ({"pending": state["pending"][:-1]}, "Truncated"),
         ({"pending_round": True}, "InvalidArgument"),
     ):
         with pytest.raises(deltawire.DeltawireError) as refused:

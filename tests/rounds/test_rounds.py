@@ -90,6 +90,30 @@ def test_accepted_updates_are_not_sent_again_and_lost_ones_are():
     )
 
 
+def test_a_client_that_comes_twice_in_a_round_loses_nothing():
+    server, client, model = begun("fp32", down=None)
+    first, second = made(1, 0.01), made(2, 0.01)
+    server.take("ann", client.reply(added(model, first), 1))
+    model = client.receive(server.download("ann"))  # it may still be replaced, or refused
+    update = server.take("ann", client.reply(added(model, second), 1))
+    close(update.change, added(first, second), atol=1e-6)
+    close(server.finish(), added(made(0), update.change), atol=1e-6)
+    server.begin()
+    assert client.receive(server.download("ann")) and not client.waiting()["dense"].any()
+
+
+def test_a_reply_that_comes_late_is_not_taken_for_that_of_the_round():
+    server, client, model = begun("fp32", down=None)
+    late = client.reply(added(model, made(1, 0.01)), 1)
+    server.begin()
+    reply = client.reply(client.receive(server.download("ann")), 1)
+    with pytest.raises(deltawire.DeltawireError, match="is of round 0"):
+        server.take("ann", late)
+    close(server.take("ann", reply).change, made(1, 0.01), atol=1e-6)
+    with pytest.raises(deltawire.DeltawireError, match="has replied"):
+        server.take("ann", reply)
+
+
 def test_a_refused_update_is_dropped_by_its_client_and_counted():
     server = rounds.Server(made(0), down=None, max_norm=5.0)
     fleet = Fleet(1, server, "topk:k=10%")
@@ -225,6 +249,7 @@ def test_momentum_and_models_that_do_not_fit_are_refused_before_anything_changes
         [{name: model[name].reshape(-1)[:3]}],
         [{"another": model[name]}],
         [{name: 0.0}],
+        [{name: np.broadcast_to(np.float32(0), model[name].shape)}],  # read-only
     ):
         with pytest.raises(deltawire.DeltawireError):
             client.reply(added(model, made(1)), 1, momentum=momentum)
@@ -312,6 +337,8 @@ def bad_replies(reply, model):
         "negative samples": (replace(reply, samples=-690), "sample count -690"),
         "too many samples": (replace(reply, samples=10**12), "sample count"),
         "samples of no number": (replace(reply, samples=float("nan")), "sample count nan"),
+        "a frame of no bytes": (replace(reply, frame=None), "no fields of a Reply"),
+        "a codec of no text": (replace(reply, spec=5), "no fields of a Reply"),
     }
 
 

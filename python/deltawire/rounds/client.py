@@ -238,6 +238,11 @@ class Client:
                         f"the momentum of '{name}' is no array of the shape that the model has "
                         f"there ({shapes.get(name, 'no such tensor')}); give the optimizer's own",
                     )
+                try:  # before anything changes
+                    buffer[np.zeros(shapes[name], bool)] = 0
+                except (TypeError, ValueError, RuntimeError) as cause:
+                    words = f"the momentum of '{name}' can't be written ({cause})"
+                    raise make_error("InvalidArgument", words) from cause
         return found
 
     def _mask(self, frame: bytes, momentum: list[Mapping[str, np.ndarray]]) -> None:
@@ -299,6 +304,8 @@ class Client:
                 f"the client's state is of spec {state['spec'][:80]} and {len(values):,} bytes of "
                 f"weights; this is {self.spec}: start from an empty state",
             )
+        if state["pending"]:
+            self._channel.decode(state["pending"], zeros(tensors))
         self._channel.load(state["residual"])
         self.layout = layout
         self._model = lossless.unpacked(np.frombuffer(bytearray(values), np.float32), tensors)

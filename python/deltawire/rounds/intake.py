@@ -97,9 +97,11 @@ class Intake:
             )
         try:
             update = self._opened(reply, layout)
-        except DeltawireError:
+        except Exception as error:
             self.refuse(client, reply.round)
-            raise
+            if isinstance(error, DeltawireError):
+                raise
+            raise make_error("InvalidArgument", f"no fields of a Reply: {brief(error)}") from error
         self._accepted[client] = reply.round
         return update
 

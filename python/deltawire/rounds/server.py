@@ -70,36 +70,42 @@ class Server:
         self.round = -1
         self.refused: list[tuple[int, Hashable, str]] = []
         self.capped: list[tuple[int, Hashable, int, int]] = []
-        self._sent: dict[Hashable, int] = {}
+        self._sent: dict[Hashable, int] = {}  # to clients whose reply is due: the version
+        self._silent: set[Hashable] = set()
         self._updates: dict[Hashable, Update] = {}
+        self._told: dict[Hashable, tuple[int, int]] = {}  # their clients' verdicts until the end
 
     def begin(self) -> None:
         """Opens the next round, and encodes the model, once."""
         self._broadcast.advance(self.model)
         self.round += 1
-        for client in self._sent:  # silent: it may or may not have received its download
+        for client in self._silent:  # it may or may not have received its download
             self._broadcast.forget(client)
-        self._sent.clear()
-        self._updates = {}
+        self._sent, self._silent, self._updates, self._told = {}, set(), {}, {}
 
     def download(self, client: Hashable, *, full: bool = False) -> Download:
         """A client's download; `full` for one that has lost its state. Clients may have any
-        name."""
+        name. One that comes again may reply again."""
         if self.round < 0:
             raise make_error("State", "no round is open; call begin() first")
-        accepted, refused = self._intake.verdicts(client)
+        # An update that may be replaced, or refused at the end, isn't accepted yet.
+        accepted, refused = self._told.get(client) or self._intake.verdicts(client)
         found = self._broadcast.download(client, full=full)
         self._sent[client] = found.version
+        self._silent.add(client)
         return dataclasses.replace(found, round=self.round, accepted=accepted, refused=refused)
 
     def take(self, client: Hashable, reply: Reply) -> Update:
-        """Checks a client's reply and counts it; once a round.
+        """Checks a client's reply and counts it; once a round: the reply to a second download, in
+        which the client has put its first one, takes its place.
 
         Raises:
             DeltawireError: the reply is refused, and the round continues without it: see
-                `Intake.take`. "State": the client was sent nothing in this round.
+                `Intake.take`. "State": the client was sent nothing in this round, or the reply is
+                an old one; that of this round may still come.
         """
-        version = self._sent.pop(client, None)
+        version, before = self._sent.get(client), self._intake.verdicts(client)
+        self._silent.discard(client)
         try:
             if version is None:
                 raise make_error("State", "was sent nothing in this round, or has replied")
@@ -113,12 +119,16 @@ class Server:
                 self._broadcast.confirm(client, reply.version, reply.patches)
             raise
         self._broadcast.confirm(client, version, reply.patches)
+        del self._sent[client]
         self._updates[client] = update
+        self._told.setdefault(client, before)
         return update
 
     def _refuse(self, client: Hashable, error: Exception) -> None:
         if getattr(error, "code", None) != "State":  # "State": from another round, no verdict
             self._intake.refuse(client, self.round)
+            for held in (self._sent, self._updates, self._told):
+                held.pop(client, None)
         self.refused.append((self.round, client, brief(error)))
 
     def finish(self) -> dict[str, np.ndarray]:
@@ -133,7 +143,6 @@ class Server:
         norms = {client: update.norm for client, update in self._updates.items()}
         for client, error in self._intake.out_of_line(norms).items():
             self._refuse(client, error)
-            del self._updates[client]
         weights = self._weights()
         model = {name: array.copy() for name, array in self.model.items()}
         for name, array in model.items():
@@ -141,7 +150,7 @@ class Server:
             for client, update in self._updates.items():
                 total += weights[client] * update.change[name]
             array += total.astype(np.float32)
-        self.model, self._updates = model, {}
+        self.model, self._updates, self._told = model, {}, {}
         return model
 
     def _weights(self) -> dict[Hashable, float]:

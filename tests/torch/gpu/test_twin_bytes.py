@@ -5,27 +5,12 @@ import pytest
 import torch
 from library import Library, bits, has_feedback
 
-SPECS = [
-    "3lc",
-    "3lc:s=1.75,mode=paper",
-    "3lc:runs=off",
-    "3lc:s=0.5",
-    "3lc:pull=0.5",
-    "int8",
-    "topk:k=0.05",
-    "topk:k=0.2,values=int8",
-    "topk:k=0.2,values=bf16",
-    "sbc:p=0.05",
-    "fp32",
-    "bf16",
-    "fp16",
-    "fp8",
-    "fp8:format=e5m2,block=1024",
-    "fp4",
-    "fp4:format=e3m0,block=1024",
-    "blockint",
-    "blockint:bits=4,block=64",
-]
+_SPECS = """
+    3lc 3lc:s=1.75,mode=paper 3lc:runs=off 3lc:s=0.5 3lc:pull=0.5 int8 topk:k=0.05
+    topk:k=0.2,values=int8 topk:k=0.2,values=bf16 sbc:p=0.05 fp32 bf16 fp16 fp8
+    fp8:format=e5m2,block=1024 fp4 fp4:format=e3m0,block=1024 blockint blockint:bits=4,block=64
+"""
+SPECS = _SPECS.split()
 COUNTS = [1, 31, 32, 33, 641]
 CHUNKS = {"3lc": 40960, "topk": 16384, "sbc": 16384}  # elements, or positions; else 65536
 STEPS = 2

@@ -40,6 +40,12 @@ Outcome<Candidate> candidate_of(const std::string& text, const std::string& opti
   std::string unfit;
   if (!optimizer.empty()) {
     const auto traits = OptimizerTraits::named(optimizer, kMomentum, kMomentum);
+    if (traits.family == OptimizerFamily::kOther) {
+      return misused(
+          "--optimizer \"" + optimizer +
+          "\": is none that codecs were measured with; write it as its class is written (SGD, AdamW, "
+          "RMSprop), or leave it out");
+    }
     const auto warnings = optimizer_warnings(*spec, traits, OptimizerPlace::kRegister, true);
     if (!warnings.empty()) unfit = warnings.front();
     spec = with_means_for(*spec, traits);

@@ -58,7 +58,6 @@ class SignalPause {
 };
 
 Outcome<void> check_place(const std::string& path, bool force) {
-  if (path.empty()) return failed("the output's name is empty; name a file, or give - for standard output");
   struct stat info{};
   if (stat(path.c_str(), &info) != 0) return {};  // free, or beyond reach: creating the file will tell
   if (S_ISDIR(info.st_mode)) return failed(path + ": is a folder; name a file in it");

@@ -100,6 +100,7 @@ Result<Descriptor> make_unnamed_file() {
 }
 
 Result<NewFile> NewFile::create(const std::string& path) {
+  if (path.empty()) return fail(ErrorCode::kIo, "the new file's name is empty; give it one");
   NewFile file(path);
   std::string name = path + ".XXXXXX";
   file.descriptor_ = Descriptor(mkostemp(name.data(), O_CLOEXEC));

@@ -75,6 +75,7 @@ TEST_F(DiskFiles, RefusalsNameThePath) {
   const auto nowhere = NewFile::create(path("no/a"));
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(nowhere.error().message, path("no/a") + ": its folder does not exist; create it first");
+  EXPECT_EQ(NewFile::create("").error().message, "the new file's name is empty; give it one");
   std::filesystem::create_directory(path("b"));
   auto file = NewFile::create(path("b"));
   ASSERT_TRUE(file);

@@ -1,5 +1,7 @@
 """Publisher and subscribers that nothing disturbs: what arrives, when, and what is refused."""
 
+import os
+import signal
 import threading
 
 import numpy as np
@@ -8,6 +10,7 @@ import torch
 from deltawire import DeltawireError, InvalidArgumentError, live
 from deltawire.errors import DTypeError
 from deltawire.weights.live.peer import Peer
+from deltawire.weights.store import reader
 from deltawire.weights.store.writer import Writer
 
 from tests.live.live_pairs import (
@@ -204,6 +207,24 @@ def test_reading_excludes_updates() -> None:
         leave.set()
         assert subscriber.update() == 0 and same(served, model)
         reader.join(20)
+
+
+def test_ctrl_c_waits_for_the_writes(monkeypatch) -> None:
+    """The subscriber then knows which version the weights are."""
+    trained, served = weights(), weights(2)
+    with publisher_of(trained) as publisher, subscriber_of(served, publisher) as subscriber:
+        publish(publisher)
+        subscriber.wait(timeout=20)
+        real = reader._write_all
+
+        def interrupted(changing: list) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            real(changing)
+
+        monkeypatch.setattr(reader, "_write_all", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            subscriber.update()
+        assert same(served, trained) and subscriber.version == 0
 
 
 def test_what_is_refused(monkeypatch) -> None:

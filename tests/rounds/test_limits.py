@@ -53,9 +53,8 @@ def test_of_two_replies_none_is_judged_out_of_line():
     clients = replies_to(server, [0.01, 1.0])
     np.testing.assert_allclose(server.finish()["w"], 0.505, rtol=1e-5)
     clients.append(rounds.Client("fp32", rank=2))
-    replies_to(
-        server, [0.0, 0.0, 1.0], clients=clients
-    )  # clients that had nothing to send say nothing of others
+    # Clients that had nothing to send say nothing of others.
+    replies_to(server, [0.0, 0.0, 1.0], clients=clients)
     server.finish()
     assert not server.refused
 

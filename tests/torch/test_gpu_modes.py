@@ -23,9 +23,7 @@ def with_fused_optimizer():
     deltawire.torch.register(model, "gcomp", optimizer=optimizer)
 
 
-REFUSED = {
-    with_fused_optimizer: "counts its steps on the GPU",
-}
+REFUSED = {with_fused_optimizer: "counts its steps on the GPU"}
 
 
 def refused(rank, world_size, report):

@@ -1,7 +1,6 @@
 """What a subscriber has fetched of one run of the publisher, in its memory."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -86,8 +85,12 @@ class Fetched:
         """Turns weights into the newest version, all tensors or none; `at` changes under `lock`."""
         start = NO_VERSION if self.at is None else self.at
         goal = self.newest
+
+        def arrived() -> None:
+            self.at = goal
+
         try:
-            Reader(self.memory).update(Model(model), start, goal, self._arriving(goal, lock))
+            Reader(self.memory).update(Model(model), start, goal, lock, arrived)
         except OtherTensorsError:
             raise  # no snapshot would fit
         except DeltawireError as error:
@@ -98,10 +101,3 @@ class Fetched:
                 "a snapshot is fetched if they are no version: wait() for it, then update() again"
             )
             raise changed(error, advice=advice) from error
-
-    @contextlib.contextmanager
-    def _arriving(self, goal: int, lock: AbstractContextManager) -> Iterator[None]:
-        """The lock, under which the weights become a version."""
-        with lock:
-            yield
-            self.at = goal

@@ -77,8 +77,10 @@ class Reader:
         start: int | None,
         goal: int | None,
         lock: contextlib.AbstractContextManager | None,
+        arrived: Callable[[], None] = lambda: None,
     ) -> Version:
-        """Turns a model's weights into those of a version, all tensors or none."""
+        """Turns a model's weights into those of a version, all tensors or none. `arrived` is called
+        when they are, under `lock`, and before a Ctrl-C that waited for them is raised."""
         manifest = self.manifest()
         start = _known_start(manifest, model, start)
 
@@ -97,12 +99,13 @@ class Reader:
                 tensor.check_writable()
             with lock if lock is not None else contextlib.nullcontext(), _deferred_signals():
                 _write_all(changing)
+                arrived()
 
         try:
             return self._by_best_route(manifest, start, goal, make)[0]
         except WrongBaseError as error:
             if self.manifest().generation != manifest.generation:  # the writer may have gone back
-                return self.update(model, start, goal, lock)
+                return self.update(model, start, goal, lock, arrived)
             raise _wrong_base(manifest, start, model, str(error)) from None
 
     def fetch(

@@ -294,6 +294,8 @@ def test_what_is_refused(tmp_path) -> None:
     flat = torch.zeros(100)
     with pytest.raises(InvalidArgumentError, match="share memory"):
         store.publish({"a": flat[:60], "b": flat[50:]}, 6)
+    with pytest.raises(InvalidArgumentError, match="one name without '_orig_mod'"):
+        store.publish({"a.w": flat, "a._orig_mod.w": flat[:5]}, 6)
     with pytest.raises(DeltawireError, match="neither a NumPy array"):
         store.publish({"a": [1.0]}, 6)
     with pytest.raises(InvalidArgumentError, match="no weights"):

@@ -319,7 +319,10 @@ def _named(model: object) -> Mapping[str, object]:
         if not isinstance(name, str) or name == "__metadata__":
             raise make_error("InvalidArgument", f"{name!r} is not a name of a tensor")
         arguments.check_unicode(name)
-    return {plain_name(name): value for name, value in named.items()}
+    plain = {plain_name(name): value for name, value in named.items()}
+    if len(plain) < len(named):
+        raise make_error("InvalidArgument", "two tensors have one name without '_orig_mod'")
+    return plain
 
 
 def _of_module(model) -> dict[str, object]:

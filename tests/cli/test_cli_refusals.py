@@ -200,8 +200,6 @@ def test_bad_outputs(tmp_path: Path, source: Path) -> None:
     assert_refused(FAILURE, ["folder"], *encode_to, tmp_path / "no" / "out.dw")
     assert_refused(FAILURE, ["in.npy/out.dw"], *encode_to, source / "out.dw")
     assert_refused(FAILURE, ["name is empty"], *encode_to, "")
-    two = ("generate", "url", tmp_path / "rows", "--weights", f"{tmp_path}/./rows")
-    assert_refused(USAGE, ["can't carry two files"], *two)
     assert_refused(FAILURE, ["is a folder"], *encode_to, tmp_path, "--force")
     assert_refused(FAILURE, ["/dev/null", "regular"], *encode_to, "/dev/null", "--force")
     assert_refused(FAILURE, ["/proc/out.dw"], *encode_to, "/proc/out.dw")

@@ -58,7 +58,7 @@ def test_what_exists_is_kept_unless_forced(tmp_path: Path) -> None:
     weights = ("--weights", tmp_path / "nowhere" / "weights.npz")
     assert_refused(FAILURE, ["nowhere"], "generate", "url", tmp_path / "new", *small, *weights)
     assert not (tmp_path / "new").exists()
-    both = (tmp_path / "new", *small, "--weights", tmp_path / "new")
+    both = (tmp_path / "new", *small, "--weights", f"{tmp_path}/./new")
     assert_refused(USAGE, ["two files"], "generate", "url", *both)
     assert generate("url", kept, *small, "--force").count(b"\n") == 10
 
@@ -71,6 +71,7 @@ def test_what_exists_is_kept_unless_forced(tmp_path: Path) -> None:
         (["kdd12", "OUT", "--features", "10"], ["11 features or more", "--features"]),
         (["url", "OUT", "--features", "4294967295"], ["2^32 - 2", "--features"]),
         (["url", "OUT", "--noise", "2"], ["--noise"]),
+        (["url", "OUT", "--weights", "-"], ["--weights: -"]),
     ],
 )
 def test_refusals(arguments: list[str], words: list[str], tmp_path: Path) -> None:

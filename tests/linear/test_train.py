@@ -223,6 +223,7 @@ def test_bad_data_is_one_line_and_no_model(
         (["--data", "ROWS", "--optimizer", "adamw"], USAGE, "sgd, adagrad or adam"),
         (["--data", "ROWS", "--model", "/nowhere/model.npz"], FAILURE, "/nowhere/model.npz"),
         (["--data", "-", "--workers", "2"], FAILURE, "standard input feeds one worker"),
+        (["--data", "ROWS", "--model", "-"], USAGE, "--model: -"),
         (["--data", "ROWS", *DIVERGING], FAILURE, "--lr"),
     ],
 )

@@ -57,6 +57,7 @@ cli::Outcome<DataShape> complete(GenerateOptions& options) {
   if (options.rows > std::uint64_t{1} << 48) {
     return cli::misused("2^48 rows are the most; lower --scale or --rows");
   }
+  if (options.weights == "-") return cli::misused("--weights: - has lines for people; name a file");
   if (auto writable = cli::check_outputs({options.output, options.weights}, options.force, {}); !writable) {
     return tl::unexpected<cli::Failure>(writable.error());
   }

@@ -95,6 +95,7 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
   alike.erase("test");
   alike.erase("workers");
   options.alike = alike.dump();
+  if (options.model == "-") return cli::misused("--model: - has the lines for people; name a file");
   std::vector<std::string> inputs{options.ranks.token_file};
   for (const auto& patterns : {options.data.data, options.data.tests}) {
     for (const std::string& pattern : patterns)

@@ -172,6 +172,9 @@ Outcome<Sites> check_request(const PlanCommandOptions& options) {
         "plan: give --input, a model's gradients, --parameters, its size, or --figures, an earlier plan's; "
         "see 'deltawire plan --help'");
   }
+  const bool chooses = !options.optimizer.empty() || options.codecs != PlanCommandOptions{}.codecs;
+  if (chooses && !options.figures.empty())
+    return misused("--figures has its own codecs and optimizer; leave out --codecs and --optimizer");
   auto ranks = parse_ranks(options.ranks);
   if (!ranks) return tl::unexpected<Failure>(ranks.error());
   auto links = parse_links(options.link);
@@ -310,17 +313,14 @@ void add_plan_command(CLI::App& app, Command& chosen) {
                    "Size of the model; --input then only has similar values")
       ->transform(count_range(1, std::uint64_t{1} << 40))
       ->type_name("N");
-  CLI::Option* figures =
-      command->add_option("--figures", options->figures, "Reuse the figures of an earlier plan's --json")
-          ->type_name("FILE");
+  command->add_option("--figures", options->figures, "Reuse the figures of an earlier plan's --json")
+      ->type_name("FILE");
   command->add_option("--codecs", options->codecs, "Codecs to choose from: all, or specs separated by spaces")
       ->type_name("CODECS")
-      ->excludes(figures)  // which are of the codecs, and for the optimizer, of the earlier plan
       ->capture_default_str();
   command
       ->add_option("--optimizer", options->optimizer,
                    "Of the training, by its class: AdamW. What does not go with it is left out")
-      ->excludes(figures)
       ->type_name("NAME");
   command->add_option("--tier", options->tier, "How much may be lost")
       ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}))

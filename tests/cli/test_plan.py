@@ -183,8 +183,8 @@ def test_readiness_and_backward_hide_the_exchange(figures: Path) -> None:
         (["--link", "1gbit", "--ready-ms", "1,2,3"], "--ready-ms names 3 buckets; there are 2"),
         (["--link", "1gbit", "--ready-ms", "2,1"], "bucket 1's readiness is 0.001"),
         (["--link", "1gbit", "--cores", "0"], "--cores"),
-        (["--link", "1gbit", "--codecs", "3lc"], "--figures excludes --codecs"),
-        (["--link", "1gbit", "--optimizer", "Lion"], "--figures excludes --optimizer"),
+        (["--link", "1gbit", "--codecs", "3lc"], "leave out --codecs"),
+        (["--link", "1gbit", "--optimizer", "Lion"], "leave out --codecs and --optimizer"),
     ],
 )
 def test_refuses_what_cannot_be_meant(figures: Path, arguments: list[str], words: str) -> None:

@@ -219,7 +219,8 @@ def _rules_of(optimizer: torch.optim.Optimizer, model: CodedTensors) -> Iterator
     refusal = next((each.refusal for each in found if each.refusal), "")
     if refusal and not spec.uses_significance:
         raise make_error("InvalidArgument", f"{refusal}; leave optimizer= out")
-    for text in dict.fromkeys(filter(None, [refusal, *(each.remark for each in found)])):
+    remarks = [refusal, *(each.remark for each in found)] if arguments.is_first() else []
+    for text in dict.fromkeys(filter(None, remarks)):
         logger.warning("%s", text)
     for kind, make in _RULES.items():
         chosen = [each for each in zip(spec.rules, found, strict=True) if each[1].rule == kind]

@@ -145,10 +145,16 @@ def check_reducer(spec: str, options: _core.ReducerOptions) -> None:
     _core.explain(spec, options, [], 0)
 
 
-def check_link(link: _core.LinkShape | None) -> None:
-    """Raises TypeError for anything but a link's shape or None."""
-    if link is not None and not isinstance(link, _core.LinkShape):
-        raise TypeError(f"link must be a deltawire.LinkShape or None, not {type(link).__name__}")
+def check_listening(interface: str | None, link: _core.LinkShape | None) -> None:
+    """Raises TypeError for what is no name of an interface, or no link's shape."""
+    check_kind("interface", interface, str, "text")
+    check_kind("link", link, _core.LinkShape, "a deltawire.LinkShape")
+
+
+def check_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
+    """Raises TypeError for anything but a `kind`, in words, or None."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be {words} or None, not {type(value).__name__}")
 
 
 def timeout_in_ms(seconds: float, name: str = "timeout") -> int:

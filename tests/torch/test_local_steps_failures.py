@@ -37,16 +37,8 @@ def no_gradients(model):
     return model.requires_grad_(False)
 
 
-def doubled(model):
-    return model.double()
-
-
 def foreign(model):
     return torch.optim.SGD([*model.parameters(), torch.nn.Parameter(torch.zeros(5))], lr=0.1)
-
-
-def no_optimizer(model):
-    return model.parameters()
 
 
 OTHER = [
@@ -79,13 +71,14 @@ def test_a_recipe_and_its_codec_are_not_the_same_training():
 
 BAD = [
     ({"wrap": wrapped}, "DTypeError", "pass model.module"),
-    ({"wrap": doubled}, "DTypeError", "'layers.0.0.weight' is torch.float64"),
+    ({"wrap": torch.nn.Module.double}, "DTypeError", "'layers.0.0.weight' is torch.float64"),
     ({"wrap": no_gradients}, "InvalidArgumentError", "no parameter"),
-    ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
+    ({"of": torch.nn.Module.parameters}, "DTypeError", "torch.optim.Optimizer"),
     ({"of": foreign}, "InvalidArgumentError", "(5,)"),
     ({"steps": 0}, "InvalidArgumentError", "steps=0"),
     ({"reducer": "auto:wait=5%"}, "InvalidArgumentError", 'LocalSteps takes no "auto"'),
     ({"reducer": "ring(sbc)"}, "InvalidArgumentError", "mask_momentum=False"),
+    ({"mask_momentum": "no"}, "TypeError", "mask_momentum must be True, False or None, not str"),
     ({"momentum": "exp_avg"}, "InvalidArgumentError", "momentum='exp_avg'"),
     ({"timeout": -1}, "InvalidArgumentError", "timeout"),
 ]

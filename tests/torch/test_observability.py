@@ -154,7 +154,7 @@ def summarised(rank, world_size, report):
 def test_rank_0_logs_a_line_every_so_many_steps():
     (wrong, (first, *lines), records), (_, silent, _) = results(summarised, 2)
     assert first.startswith("direct(3lc"), "what will happen, said at registration"
-    assert "summary_every=0 is not a number of steps" in wrong[1]
+    assert "summary_every=0 must be a whole number, 1 or more" in wrong[1]
     assert silent == []
     assert [line.split(":")[0] for line in lines] == ["step 2", "step 4", "step 6"]
     for number, line in enumerate(lines):

@@ -53,14 +53,6 @@ def stepped(model):
     return optimizer
 
 
-def no_optimizer(model):
-    return model.parameters()
-
-
-def halved(model):
-    return model.half()
-
-
 BAD = [
     ({"of": two_groups}, "InvalidArgumentError", "weight_decay=0.1"),
     ({"of": some}, "InvalidArgumentError", "'layers.0.0.weight' is not in the optimizer"),
@@ -68,8 +60,8 @@ BAD = [
     ({"of": amsgrad}, "InvalidArgumentError", "Adam(amsgrad=True)"),
     ({"of": lbfgs}, "DTypeError", "not LBFGS"),
     ({"of": stepped}, "InvalidArgumentError", "has stepped already"),
-    ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
-    ({"wrap": halved}, "DTypeError", "ParameterServer serves float32"),
+    ({"of": torch.nn.Module.parameters}, "DTypeError", "torch.optim.Optimizer"),
+    ({"wrap": torch.nn.Module.half}, "DTypeError", "ParameterServer serves float32"),
     ({"servers": 2}, "InvalidArgumentError", "leaves nobody to work"),
     ({"backup": 1}, "InvalidArgumentError", "must count"),
     ({"overlap": "all"}, "InvalidArgumentError", "overlap='all'"),
@@ -79,7 +71,9 @@ BAD = [
     ({"staleness": -1}, "InvalidArgumentError", "staleness"),
     ({"spec": "auto"}, "InvalidArgumentError", "ParameterServer takes no"),
     ({"push": "gather(3lc)"}, "InvalidArgumentError", "gather"),
-    ({"snapshot": "here", "every": 0}, "InvalidArgumentError", "every=0"),
+    ({"push": ""}, "InvalidArgumentError", "names no codec"),
+    ({"snapshot": 5}, "TypeError", "snapshot must be a folder's path or None, not int"),
+    ({"every": 0}, "InvalidArgumentError", "every=0"),
 ]
 
 

@@ -53,6 +53,7 @@ def test_a_spec_that_is_wrong_everywhere():
 GOOD = ("fp32", {})
 BAD = [
     (("fp32", {"interface": "nosuch0"}), "nosuch0"),
+    (("fp32", {"interface": 0}), "interface must be text or None, not int"),
     (("fp33", {}), "fp33"),
     (("fp32", {"timeout": 0}), "timeout"),
     (("fp32", {"arrival_timeout": "1"}), "arrival_timeout"),
@@ -61,6 +62,7 @@ BAD = [
     (("fp32", {"link": 100}), "LinkShape"),
     (("fp32", {"threads": 0}), "threads"),
     (("fp32", {"nonfinite": "skip"}), "skip"),
+    (("fp32", {"nonfinite": ""}), "nonfinite"),
     (("fp32", {"scaler": 1024.0}), "GradScaler"),
 ]
 
@@ -81,6 +83,8 @@ def test_a_misspelt_argument_of_the_connection_is_named(name):
     more = {"steps": 1} if name == "LocalSteps" else {}
     with pytest.raises(TypeError, match=f"{name} got an unexpected keyword argument 'ports'"):
         getattr(deltawire.torch, name)(model, optimizer, "3lc", **more, ports="29600-29699")
+    with pytest.raises(TypeError, match="group must be a ProcessGroup that has this rank"):
+        getattr(deltawire.torch, name)(model, optimizer, "3lc", **more, group="world")
 
 
 def test_timeouts_are_whole_milliseconds_and_never_none():

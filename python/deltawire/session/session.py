@@ -126,7 +126,7 @@ class Session(ClosesAtEnd, BaseSession):
         coding = arguments.Coding(min_elements, threads, revert, nonfinite)
         options = coding.options(self._device)
         arguments.check_reducer(text, options)
-        arguments.check_link(link)
+        arguments.check_listening(interface, link)
         self._timeout_ms, self._min_elements = arguments.timeout_in_ms(timeout), min_elements
         arguments.timeout_in_ms(connect_timeout, "connect_timeout")
         arrival_ms = arguments.timeout_in_ms(arrival_timeout, "arrival_timeout")

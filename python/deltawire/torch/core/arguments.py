@@ -18,7 +18,8 @@ from deltawire.arguments import (
     Revert,
     Tier,
     check_count,
-    check_link,
+    check_kind,
+    check_listening,
     check_positive,
     check_reducer,
     check_spec,
@@ -42,7 +43,8 @@ __all__ = [
     "Revert",
     "Tier",
     "check_count",
-    "check_link",
+    "check_kind",
+    "check_listening",
     "check_positive",
     "check_reducer",
     "check_spec",
@@ -160,10 +162,8 @@ def check_has_values(what: str, tensor: torch.Tensor) -> None:
 
 def check_every(name: str, steps: object) -> None:
     """Raises InvalidArgumentError unless `steps` is None or a positive int."""
-    if steps is not None and (type(steps) is not int or steps < 1):
-        raise make_error(
-            "InvalidArgument", f"{name}={steps!r} is not a number of steps, from 1, or None"
-        )
+    if steps is not None:
+        check_positive(name, steps)
 
 
 def check_parameter(name: str, parameter: torch.Tensor) -> None:

@@ -38,7 +38,8 @@ _NEXT_NEWS_AFTER = 60.0
 
 def given_or_world(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     """Returns the group, or the world where it is None. Raises InvalidArgumentError before
-    init_process_group."""
+    init_process_group, TypeError for what is no group."""
+    arguments.check_kind("group", group, dist.ProcessGroup, "a ProcessGroup that has this rank")
     if not dist.is_initialized():
         raise make_error(
             "InvalidArgument",
@@ -95,7 +96,7 @@ class Meeting:
         which are kept for `connect`. Raises InvalidArgumentError, TypeError."""
         seconds, self._link = connection.connect_timeout, connection.link
         self._connect_timeout_ms = arguments.timeout_in_ms(seconds, "connect_timeout")
-        arguments.check_link(self._link)
+        arguments.check_listening(connection.interface, self._link)
         self._secret = arguments.secret(connection.token)
         self.encryption = arguments.encryption(connection.encryption, self._secret is not None)
         connection.check_carrier(self.encryption)

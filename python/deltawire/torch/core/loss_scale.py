@@ -41,7 +41,8 @@ class LossScale:
                 "scaler must be a torch.amp.GradScaler or a function that returns the loss scale, "
                 f"not {type(scaler).__name__}"
             )
-        self.nonfinite = nonfinite or ("error" if scaler is None else "pass")
+        default = "error" if scaler is None else "pass"
+        self.nonfinite = default if nonfinite is None else nonfinite
         self.setting = "none" if read is None else "given"
         self._read = read
         self._ahead: float | None = None

@@ -42,6 +42,7 @@ class Momentum:
             asked: mask_momentum=.
             overlaps: whether local steps are taken while an exchange is running.
         """
+        arguments.check_kind("mask_momentum", asked, bool, "True, False")
         if overlaps and asked:
             raise make_error(
                 "InvalidArgument",

@@ -168,7 +168,7 @@ class ParameterServer(ServedRank):
             self.rank, self.world_size = meeting.place
             self.servers = checked_servers(servers, backup, self.world_size)
             check_overlap(overlap, backup, staleness)
-            codecs = [codecs_of(push or spec), codecs_of(pull or spec)]
+            codecs = [codecs_of(spec if way is None else way) for way in (push, pull)]
             self._model = ServedModel(model)
             self._optimizer = optimizer = arguments.bare_optimizer(optimizer, "ParameterServer")
             self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
@@ -203,6 +203,8 @@ class ParameterServer(ServedRank):
     def _snapshots_in(
         self, folder: str | os.PathLike[str] | None, every: int, lasting: dict[str, object]
     ) -> Snapshots | None:
+        arguments.check_positive("every", every)
+        arguments.check_kind("snapshot", folder, (str, os.PathLike), "a folder's path")
         if folder is None:
             return None
         text = snapshot_text(lasting, self._model.module)

@@ -16,7 +16,6 @@ from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.new_file import sync_folder
 from deltawire.session import leaving
 from deltawire.torch.core import bootstrap
-from deltawire.torch.core.arguments import check_positive
 
 logger = logging.getLogger("deltawire")
 
@@ -81,7 +80,6 @@ class Snapshots:
         settings: str,
         buffers: list[torch.Tensor],
     ) -> None:
-        check_positive("every", every)
         self._folder = os.fspath(folder)
         self._every = every
         self._rank, self._servers = place

@@ -277,9 +277,11 @@ def one_replica(rank, world_size, report):
         train_step(model, rank, step)
     hook.load_state_dict(hook.state_dict())
     assert "wide.weight" in str(hook.explain())
-    metrics = hook.metrics()
+    metrics, alike = hook.metrics(), fingerprint(model) == fingerprint(plain)
     hook.close()
-    return fingerprint(model) == fingerprint(plain), metrics["steps"], metrics["total_bytes_sent"]
+    with pytest.raises(deltawire.DeltawireError, match="the hook is closed; register the model"):
+        train_step(model, rank, 0)
+    return alike, metrics["steps"], metrics["total_bytes_sent"]
 
 
 def test_a_single_replica_trains_as_plain_fsdp_and_sends_nothing(of_two):

@@ -34,8 +34,8 @@ from deltawire.torch.metrics.scalars import profiled, profiled_until
 from deltawire.torch.participant import DetachedSession, Participant, weakly
 
 _AFTER_CLOSE = (
-    "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "
-    "register that for compressed exchange"
+    "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, drop this "
+    "one, which may still take gradients, and register the new one for compressed exchange"
 )
 
 
@@ -308,7 +308,8 @@ class Hook(Participant):
         return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
-        """Restores what `state_dict` returned, on every rank or on none. Call between steps.
+        """Restores what `state_dict` returned. Call it on every rank, between steps: if one goes on
+        from another step than the others, the next one fails on all ("Mismatch").
 
         Args:
             state: what this rank saved, or a list of what all ranks saved, the same list on every

@@ -175,6 +175,8 @@ class ShardedHook(Participant):
             self._raise_at_end()
 
     def _open_step(self) -> None:
+        if self.closed:
+            raise make_error("State", "the hook is closed; register the model again", self._number)
         first = not self._is_open
         self._raise_at_end()
         if first:
@@ -393,8 +395,8 @@ class ShardedHook(Participant):
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what `state_dict` returned, on every rank or on none. Call between steps. The
-        model's modules may have been wrapped in other groups, or in another order.
+        """Restores what `state_dict` returned, as `Hook.load_state_dict`. The model's modules may
+        have been wrapped in other groups, or in another order.
 
         Raises InvalidArgumentError (a ValueError) for a state of another rank, number of replicas,
         spec or version, or of other rows; DeltawireError for damaged bytes. Nothing is changed

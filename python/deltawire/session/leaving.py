@@ -120,9 +120,11 @@ _sessions = _OpenSessions()
 os.register_at_fork(after_in_child=_sessions.__init__)
 
 
-def leave_at_exit(session) -> None:
-    """Calls session.leave() when the process exits, by SIGTERM too, unless `forget` is called."""
-    _exit_at_sigterm()
+def leave_at_exit(session, by_sigterm: bool = True) -> None:
+    """Calls session.leave() when the process exits, by SIGTERM too, unless `forget` is called. For
+    what waits within PyTorch, which lets Python handle no signal: `by_sigterm` False."""
+    if by_sigterm:
+        _exit_at_sigterm()
     _sessions.open.add(session)
     if not _sessions.closes_at_exit:
         # Forked children of multiprocessing exit without calling atexit's functions.

@@ -142,7 +142,7 @@ os.register_at_fork(after_in_child=_watcher.after_fork_in_child)
 
 def watch(hook) -> None:
     """Calls hook.interrupted() on Ctrl-C, from another thread, and hook.leave() at exit."""
-    leave_at_exit(hook)
+    leave_at_exit(hook, by_sigterm=False)
     _watcher.add(hook)
 
 

@@ -10,7 +10,7 @@ client and for the server, on NumPy arrays. It has no network: the program carri
     server.take("ann", reply)                          # checked; raises for a bad one
     model = server.finish()                            # the mean, weighted by samples
 
-Federated averaging is `Client("fp32")`, gradient dropping `Client("dropping:p=0.1%")` after every
+Federated averaging is `Client("fp32")`, gradient dropping `Client("dropping:k=0.1%")` after every
 step, Deep Gradient Compression `Client("dgc:p=0.1%")`: only the codec decides what is sent.
 `deltawire.flower` transports these messages with Flower; `deltawire.torch.LocalSteps` runs the same
 algorithm among ranks without a server.

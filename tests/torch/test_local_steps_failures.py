@@ -81,6 +81,7 @@ BAD = [
     ({"mask_momentum": "no"}, "TypeError", "mask_momentum must be True, False or None, not str"),
     ({"momentum": "exp_avg"}, "InvalidArgumentError", "momentum='exp_avg'"),
     ({"timeout": -1}, "InvalidArgumentError", "timeout"),
+    ({"threads": 65}, "InvalidArgumentError", "threads=65 must be 1 to 64"),
 ]
 
 

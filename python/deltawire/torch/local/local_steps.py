@@ -180,6 +180,7 @@ class LocalSteps(LocalTrainer):
             # "fold" would count a failed round's changes twice: the weights still have them.
             coding = arguments.Coding(min_elements, threads)
             options = coding.options(choice.parts)
+            arguments.check_reducer(spec.text, options)
             exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
             super().__init__(optimizer, steps, weights, exchange)
             settings = coding.terms(spec.text) | {"bucket_bytes": bucket_bytes}

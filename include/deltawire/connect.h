@@ -21,26 +21,12 @@
 
 namespace deltawire {
 
+class Link;  // the library's own
+
 // A token bucket for each direction of a rank, shared by all its peers, like a machine's network card.
 struct LinkShape {
   double bytes_per_second = 12.5e6;   // 100 Mbit/s; must be > 0
   std::uint64_t burst_bytes = 16384;  // at most this much at once; 1 ... 16384
-};
-
-// A deliberate defect of the data stream from this rank to `peer`, for tests. Byte positions count data
-// bytes sent to that peer, message headers included, the handshake not.
-struct LinkFault {
-  enum class Kind : std::uint8_t {
-    kDelay,    // hold every byte back for `delay`, up to 8 MiB of them at once
-    kCut,      // close the connection at `at_byte`
-    kFlip,     // invert bit `at_byte` % 8 of the byte at `at_byte`
-    kDrop,     // swallow everything from `at_byte` on
-    kDribble,  // from `at_byte` on, one byte every `delay`
-  };
-  Kind kind = Kind::kDelay;
-  int peer = 0;
-  std::uint64_t at_byte = 0;
-  std::chrono::milliseconds delay{0};
 };
 
 // Moves the bytes of messages in place of the connections between ranks, which then say only how many follow:
@@ -63,7 +49,8 @@ class DELTAWIRE_API Carrier {
 
 struct LinkOptions {
   std::optional<LinkShape> shape;
-  std::vector<LinkFault> faults;
+  // What the data stream to a peer becomes: for the library's own tests, which break it.
+  std::function<std::unique_ptr<Link>(int peer, std::unique_ptr<Link>)> wrap{};
   // On all ranks or on none; empty: the connections move all bytes. What ranks vote and say of each other
   // stays on connections. It outlives the mesh where one of its calls does.
   std::shared_ptr<Carrier> carrier{};

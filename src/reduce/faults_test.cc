@@ -10,6 +10,7 @@
 
 #include "reduce/rank_threads_testing.h"
 #include "reduce/vote.h"
+#include "transport/links/faulty_link_testing.h"
 
 namespace deltawire::faults_test {
 namespace {
@@ -74,7 +75,7 @@ TEST_P(Faults, NaNOnOneRankFailsAllAndNamesIt) {
 TEST_P(Faults, FlippedBitIsDetectedAndTheSenderNamed) {
   for (const std::uint64_t at_byte : {5u, 40u, 300u, 5000u}) {
     std::vector<LinkOptions> links(kWorld);
-    links[2].faults.push_back({LinkFault::Kind::kFlip, 0, at_byte, {}});
+    links[2].wrap = test::faulty({test::LinkFault::Kind::kFlip, 0, at_byte, {}});
     const auto outcomes = one_step(with("fp32"), links, [](int, std::vector<float>&) {});
     expect_all_name(outcomes, 2);
     EXPECT_EQ(outcomes[0].values, std::vector<float>(kCount, 1.0F));
@@ -83,14 +84,14 @@ TEST_P(Faults, FlippedBitIsDetectedAndTheSenderNamed) {
 
 TEST_P(Faults, CutLinkFailsAll) {
   std::vector<LinkOptions> links(kWorld);
-  links[2].faults.push_back({LinkFault::Kind::kCut, 0, 1000, {}});
+  links[2].wrap = test::faulty({test::LinkFault::Kind::kCut, 0, 1000, {}});
   const auto outcomes = one_step(with("fp32"), links, [](int, std::vector<float>&) {});
   for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.failed);
 }
 
 TEST_P(Faults, SwallowedBytesEndAtTheDeadline) {
   std::vector<LinkOptions> links(kWorld);
-  links[2].faults.push_back({LinkFault::Kind::kDrop, 0, 1000, {}});
+  links[2].wrap = test::faulty({test::LinkFault::Kind::kDrop, 0, 1000, {}});
   const auto outcomes = one_step(with("fp32"), links, [](int, std::vector<float>&) {}, 2);
   for (const Outcome& outcome : outcomes) {
     EXPECT_TRUE(outcome.failed);
@@ -100,7 +101,7 @@ TEST_P(Faults, SwallowedBytesEndAtTheDeadline) {
 
 TEST_P(Faults, SlowLinksOnlyTakeTime) {
   std::vector<LinkOptions> links(kWorld);
-  links[1].faults.push_back({LinkFault::Kind::kDelay, 0, 0, std::chrono::milliseconds(30)});
+  links[1].wrap = test::faulty({test::LinkFault::Kind::kDelay, 0, 0, std::chrono::milliseconds(30)});
   const auto outcomes = one_step(with("onebit"), links, [](int, std::vector<float>&) {}, 20);
   for (const Outcome& outcome : outcomes) EXPECT_FALSE(outcome.failed) << outcome.error.message;
 }
@@ -126,7 +127,7 @@ void Faults::expect_after_a_failure(const ReducerOptions& options, float expecte
   std::vector<std::unique_ptr<Reducer>> reducers;
   for (int rank = 0; rank < 2; ++rank) reducers.push_back(reducer_of(with("onebit"), options));
   std::vector<LinkOptions> broken(2);
-  broken[0].faults.push_back({LinkFault::Kind::kFlip, 1, 2000, {}});
+  broken[0].wrap = test::faulty({test::LinkFault::Kind::kFlip, 1, 2000, {}});
   const auto step = [&](const std::vector<LinkOptions>& links, std::uint64_t number, float value,
                         bool fails) {
     run_ranks(2, links, [&](int rank, Transport& transport) {
@@ -231,7 +232,7 @@ TEST_P(Faults, OtherTensorsAreNamed) {
 // Exact reverts: the step has not been, whatever the pattern.
 TEST_P(Faults, AnExactRevertLeavesNoTrace) {
   std::vector<LinkOptions> broken(2);
-  broken[0].faults.push_back({LinkFault::Kind::kFlip, 1, 100, {}});
+  broken[0].wrap = test::faulty({test::LinkFault::Kind::kFlip, 1, 100, {}});
   std::vector<std::vector<float>> results;
   for (const bool failing : {true, false}) {
     std::vector<std::unique_ptr<Reducer>> reducers;

@@ -9,6 +9,7 @@
 #include "reduce/patterns/owners.h"
 #include "reduce/rank_threads_testing.h"
 #include "reduce/vote.h"
+#include "transport/links/faulty_link_testing.h"
 
 namespace deltawire::overlap_test {
 namespace {
@@ -80,8 +81,8 @@ TEST_P(LongRing, Fp32IsTheSumInRingOrderBitForBit) {
 TEST(Overlap, DelayedLinksChangeNothing) {
   constexpr int kWorld = 3;
   std::vector<LinkOptions> links(kWorld);
-  links[1].faults.push_back({LinkFault::Kind::kDelay, 2, 0, std::chrono::milliseconds(4)});
-  links[2].faults.push_back({LinkFault::Kind::kDelay, 0, 0, std::chrono::milliseconds(1)});
+  links[1].wrap = test::faulty({test::LinkFault::Kind::kDelay, 2, 0, std::chrono::milliseconds(4)});
+  links[2].wrap = test::faulty({test::LinkFault::Kind::kDelay, 0, 0, std::chrono::milliseconds(1)});
   for (const char* spec : {"ring(bf16)", "direct(bf16)", "gather(bf16)"}) {
     std::vector<Tensors> results(kWorld);
     for (const bool delayed : {false, true}) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "server/server_testing.h"
+#include "transport/links/faulty_link_testing.h"
 
 namespace deltawire::server_test {
 namespace {
@@ -53,8 +54,8 @@ TEST(BackupWorkers, TakeBackWhatArrivedTooLate) {
   std::latch sent(1);
   Job job{.options = {.backup = 1, .push = "3lc", .pull = "3lc"}, .steps = 12};
   job.links.resize(3);
-  job.links[2].faults = {
-      {.kind = LinkFault::Kind::kDelay, .peer = 0, .delay = std::chrono::milliseconds(500)}};
+  job.links[2].wrap = test::faulty(
+      {.kind = test::LinkFault::Kind::kDelay, .peer = 0, .delay = std::chrono::milliseconds(500)});
   job.before = [&](std::size_t worker, std::uint64_t step) {
     if (worker == 0 && step == 0) sent.wait();
   };

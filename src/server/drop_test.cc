@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "server/server_testing.h"
+#include "transport/links/faulty_link_testing.h"
 
 namespace deltawire::server_test {
 namespace {
@@ -223,7 +224,7 @@ TEST(DroppedWorkers, ThatPushNothingAreDroppedAtTheDeadlineAndTold) {
 
 TEST(DroppedWorkers, WhosePushesMakeNoSenseAreDropped) {
   std::vector<LinkOptions> links(5);
-  links[4].faults = {{.kind = LinkFault::Kind::kFlip, .peer = 0, .at_byte = 2000}};
+  links[4].wrap = test::faulty({.kind = test::LinkFault::Kind::kFlip, .peer = 0, .at_byte = 2000});
   const Several all = run_with(dropping(2), [](Transport&, std::latch&) {}, 30, links);
   expect_the_others_to_end_well(all);
   if (HasFatalFailure()) return;

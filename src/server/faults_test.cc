@@ -5,6 +5,7 @@
 
 #include "server/served_model.h"
 #include "server/server_testing.h"
+#include "transport/links/faulty_link_testing.h"
 
 namespace deltawire::server_test {
 namespace {
@@ -101,7 +102,7 @@ TEST(ServerFaults, ADeadServerIsNamed) {
 
 TEST(ServerFaults, AFlippedBitIsNoGradient) {
   std::vector<LinkOptions> links(3);
-  links[2].faults = {{.kind = LinkFault::Kind::kFlip, .peer = 0, .at_byte = 2000}};
+  links[2].wrap = test::faulty({.kind = test::LinkFault::Kind::kFlip, .peer = 0, .at_byte = 2000});
   const Errors errors =
       errors_when([](std::unique_ptr<Transport>& self) { (void)work_until_error(*self, 20); }, 20, links);
   EXPECT_EQ(errors.server.code, ErrorCode::kCorrupt) << errors.server.message;

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "deltawire/connect.h"
+#include "transport/links/faulty_link_testing.h"
 #include "transport/links/memory_carrier_testing.h"
 #include "transport/message_testing.h"
 

@@ -12,6 +12,7 @@
 
 #include "deltawire/server.h"
 #include "rank_processes.h"
+#include "transport/links/faulty_link_testing.h"
 
 namespace deltawire::server_tcp_test {
 namespace {
@@ -146,7 +147,7 @@ TEST(ServerTcp, AFrozenServerIsNamedAtTheDeadline) {
 
 TEST(ServerTcp, ACorruptLinkIsNoGradient) {
   Serving how;
-  how.link.faults = {{.kind = LinkFault::Kind::kFlip, .peer = 0, .at_byte = 100000}};
+  how.link.wrap = test::faulty({.kind = test::LinkFault::Kind::kFlip, .peer = 0, .at_byte = 100000});
   const std::int64_t began = now_ms();
   RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, how); });
   (void)expect_named(ranks, 4, began, "corrupt link", true);

@@ -12,6 +12,7 @@
 #include "reduce/patterns/pairs_testing.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/vote.h"
+#include "transport/links/faulty_link_testing.h"
 
 namespace deltawire::pairs_test {
 namespace {
@@ -163,7 +164,7 @@ TEST_P(KeyValue, AVastDimensionCostsNothing) {
 
 TEST_P(KeyValue, AFailedStepDeliversNothing) {
   std::vector<LinkOptions> broken(2);
-  broken[0].faults.push_back({LinkFault::Kind::kFlip, 1, 300, {}});
+  broken[0].wrap = test::faulty({test::LinkFault::Kind::kFlip, 1, 300, {}});
   run_ranks(2, broken, [](int rank, Transport& transport) {
     Updates updates(rank, 0);
     updates.means[0].keys = {77};

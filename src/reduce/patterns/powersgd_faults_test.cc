@@ -10,6 +10,7 @@
 
 #include "reduce/patterns/powersgd_testing.h"
 #include "reduce/rank_threads_testing.h"
+#include "transport/links/faulty_link_testing.h"
 
 namespace deltawire::powersgd_faults_test {
 namespace {
@@ -86,7 +87,7 @@ void expect_means(const std::vector<Outcome>& outcomes, const Tensors& wanted) {
 // A line that breaks after so many bytes: in the first round, in the second, with one bucket ended or none.
 std::vector<LinkOptions> broken_at(std::uint64_t byte) {
   std::vector<LinkOptions> links(kWorld);
-  links[2].faults.push_back({LinkFault::Kind::kCut, 0, byte, {}});
+  links[2].wrap = test::faulty({test::LinkFault::Kind::kCut, 0, byte, {}});
   return links;
 }
 
@@ -146,7 +147,7 @@ TEST(PowerSgdFaults, FlippedBitsAreFoundAndTheSenderNamed) {
   std::size_t failures = 0;
   for (std::uint64_t at = 40; at < 12000; at += 1300) {
     std::vector<LinkOptions> links(kWorld);
-    links[2].faults.push_back({LinkFault::Kind::kFlip, 0, at, {}});
+    links[2].wrap = test::faulty({test::LinkFault::Kind::kFlip, 0, at, {}});
     Job job;
     for (const Outcome& outcome : job.step(0, {}, links)) {
       if (!outcome.failed) continue;
@@ -160,7 +161,7 @@ TEST(PowerSgdFaults, FlippedBitsAreFoundAndTheSenderNamed) {
 TEST(PowerSgdFaults, SwallowedBytesEndAtTheDeadline) {
   for (const std::uint64_t place : {1000u, 9000u}) {
     std::vector<LinkOptions> links(kWorld);
-    links[2].faults.push_back({LinkFault::Kind::kDrop, 0, place, {}});
+    links[2].wrap = test::faulty({test::LinkFault::Kind::kDrop, 0, place, {}});
     Job job;
     for (const Outcome& outcome : job.step(0, {}, links, 2)) {
       EXPECT_TRUE(outcome.failed);

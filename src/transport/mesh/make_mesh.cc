@@ -11,7 +11,7 @@
 #include "base/os_error.h"
 #include "deltawire/connect.h"
 #include "transport/links/carried_lines.h"
-#include "transport/links/impaired_link.h"
+#include "transport/links/shaped_link.h"
 #include "transport/links/striped_link.h"
 #include "transport/mesh/engine.h"
 #include "transport/process/machine.h"
@@ -40,38 +40,24 @@ void impair(const MeshMember& self, std::vector<PeerLinks>& links, const LinkOpt
   }
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (static_cast<int>(i) == self.rank) continue;
-    // The shape wraps the faults: a fault's byte positions count the bytes that are really sent.
-    for (const LinkFault& fault : options.faults) {
-      if (fault.peer == static_cast<int>(i))
-        links[i].data = make_faulty_link(std::move(links[i].data), fault);
-    }
+    // Within the shape: byte positions count the bytes that are really sent.
+    if (options.wrap) links[i].data = options.wrap(static_cast<int>(i), std::move(links[i].data));
     if (line) links[i].data = std::make_unique<ShapedLink>(std::move(links[i].data), line);
   }
 }
 
 }  // namespace
 
-Status check_link_options(const LinkOptions& options, int rank, int world_size) {
-  if (options.shape) {
-    const double rate = options.shape->bytes_per_second;
-    if (!std::isfinite(rate) || rate <= 0) {
-      return fail(ErrorCode::kInvalidArgument, "link shape: bytes_per_second must be above 0");
-    }
-    if (options.shape->burst_bytes < 1 || options.shape->burst_bytes > kBurstMax) {
-      return fail(ErrorCode::kInvalidArgument, "link shape: burst_bytes must be 1 to " +
-                                                   std::to_string(kBurstMax) + ", not " +
-                                                   std::to_string(options.shape->burst_bytes));
-    }
+Status check_link_options(const LinkOptions& options) {
+  if (!options.shape) return {};
+  const double rate = options.shape->bytes_per_second;
+  if (!std::isfinite(rate) || rate <= 0) {
+    return fail(ErrorCode::kInvalidArgument, "link shape: bytes_per_second must be above 0");
   }
-  for (const LinkFault& fault : options.faults) {
-    if (fault.peer < 0 || fault.peer >= world_size || fault.peer == rank) {
-      return fail(ErrorCode::kInvalidArgument, "link fault: rank " + std::to_string(rank) +
-                                                   " has no link to rank " + std::to_string(fault.peer) +
-                                                   " in a world of " + std::to_string(world_size));
-    }
-    if (fault.delay.count() < 0) {
-      return fail(ErrorCode::kInvalidArgument, "link fault: delay must not be negative");
-    }
+  if (options.shape->burst_bytes < 1 || options.shape->burst_bytes > kBurstMax) {
+    return fail(ErrorCode::kInvalidArgument, "link shape: burst_bytes must be 1 to " +
+                                                 std::to_string(kBurstMax) + ", not " +
+                                                 std::to_string(options.shape->burst_bytes));
   }
   return {};
 }
@@ -124,10 +110,8 @@ Status check_arguments(int world_size, const std::vector<LinkOptions>& links) {
                                                  " link options for " + std::to_string(world_size) +
                                                  " ranks; give none or one for each");
   }
-  for (std::size_t rank = 0; rank < links.size(); ++rank) {
-    if (Status status = check_link_options(links[rank], static_cast<int>(rank), world_size); !status) {
-      return status;
-    }
+  for (const LinkOptions& each : links) {
+    if (Status status = check_link_options(each); !status) return status;
   }
   return {};
 }

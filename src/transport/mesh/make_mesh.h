@@ -26,8 +26,8 @@ struct PeerSockets {
   }
 };
 
-// kInvalidArgument for an invalid shape or fault.
-Status check_link_options(const LinkOptions& options, int rank, int world_size);
+// kInvalidArgument for an invalid shape.
+Status check_link_options(const LinkOptions& options);
 
 // `sockets` by rank, connected and non-blocking; this rank's entry is empty. REQUIRES: the options are
 // checked. Errors: kSystem.

@@ -33,7 +33,7 @@ bool is_missing(const PeerTable& table, int rank) noexcept {
 // A line that is shaped or broken on purpose carries all that a rank gives.
 RollCall::Shares shares_of(const MeshOptions& options) noexcept {
   if (!options.shared_memory) return RollCall::Shares::kNothing;
-  const bool is_plain = !options.link.shape && options.link.faults.empty();
+  const bool is_plain = !options.link.shape && !options.link.wrap;
   return is_plain ? RollCall::Shares::kAreasToo : RollCall::Shares::kRings;
 }
 

@@ -52,7 +52,7 @@ Status check_options(const MeshOptions& options) {
                                                  "; give each rank a number of its own, from 0, or none");
   }
   if (Status status = check_settings("connect_tcp", options.settings); !status) return status;
-  return check_link_options(options.link, options.rank, options.world_size);
+  return check_link_options(options.link);
 }
 
 }  // namespace

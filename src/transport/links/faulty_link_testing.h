@@ -1,63 +1,40 @@
-#include "transport/links/impaired_link.h"
+// Links that are broken on purpose, around others.
+#pragma once
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <deque>
+#include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include <sys/socket.h>
 
+#include "transport/links/link.h"
 #include "transport/process/machine.h"
 
-namespace deltawire {
+namespace deltawire::test {
 
-namespace {
+// A defect of the data stream from this rank to `peer`. Byte positions count data
+// bytes sent to that peer, message headers included, the handshake not.
+struct LinkFault {
+  enum class Kind : std::uint8_t {
+    kDelay,    // hold every byte back for `delay`, up to 8 MiB of them at once
+    kCut,      // close the connection at `at_byte`
+    kFlip,     // invert bit `at_byte` % 8 of the byte at `at_byte`
+    kDrop,     // swallow everything from `at_byte` on
+    kDribble,  // from `at_byte` on, one byte every `delay`
+  };
+  Kind kind = Kind::kDelay;
+  int peer = 0;
+  std::uint64_t at_byte = 0;
+  std::chrono::milliseconds delay{0};
+};
 
-constexpr double kUsefulBytes = 4096;
-// Longer waits are cut into pieces, so that a tiny rate can't overflow the clock.
-constexpr double kLongestWaitSeconds = 3600;
-
-}  // namespace
-
-TokenBucket::TokenBucket(const LinkShape& shape, Deadline now) noexcept
-    : rate_(shape.bytes_per_second),
-      burst_(static_cast<double>(shape.burst_bytes)),
-      tokens_(burst_),
-      filled_at_(now) {}
-
-void TokenBucket::refill(Deadline now) noexcept {
-  if (now <= filled_at_) return;
-  const double seconds = std::chrono::duration<double>(now - filled_at_).count();
-  tokens_ = std::min(burst_, tokens_ + seconds * rate_);
-  filled_at_ = now;
-}
-
-double TokenBucket::useful(std::size_t wanted) const noexcept {
-  return std::min({kUsefulBytes, burst_, static_cast<double>(wanted)});
-}
-
-std::size_t TokenBucket::grant(std::size_t wanted, Deadline now) noexcept {
-  refill(now);
-  // The half byte absorbs rounding: without it a wake-up exactly on time could find 4095.9999 tokens.
-  if (tokens_ + 0.5 < useful(wanted)) return 0;
-  const auto granted = static_cast<std::size_t>(std::floor(tokens_ + 0.5));
-  return std::clamp<std::size_t>(granted, 1, wanted);
-}
-
-Deadline TokenBucket::next_grant(std::size_t wanted, Deadline now) noexcept {
-  refill(now);
-  const double missing = std::max(0.0, useful(wanted) - tokens_);
-  const double seconds = std::min(missing / rate_, kLongestWaitSeconds);
-  return now + std::chrono::ceil<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
-}
-
-namespace {
-
-constexpr std::size_t kHeldMax = std::size_t{8} << 20;
-constexpr std::chrono::milliseconds kRetryFullSocket{1};
+inline constexpr std::size_t kHeldMax = std::size_t{8} << 20;
+inline constexpr std::chrono::milliseconds kRetryFullSocket{1};
 
 // A long line: every byte arrives `delay` later, with up to a limited number of bytes in flight.
 class DelayedLink final : public LinkDecorator {
@@ -81,7 +58,7 @@ class DelayedLink final : public LinkDecorator {
   IoResult failure_ = IoResult::moved(0);
 };
 
-IoResult DelayedLink::send(std::span<const iovec> pieces) noexcept {
+inline IoResult DelayedLink::send(std::span<const iovec> pieces) noexcept {
   if (failure_.kind != IoResult::Kind::kOk) return failure_;
   const Deadline now = MachineClock::now();
   const std::size_t total = total_bytes(pieces);
@@ -103,7 +80,7 @@ IoResult DelayedLink::send(std::span<const iovec> pieces) noexcept {
   return IoResult::moved(total);
 }
 
-Deadline DelayedLink::pump() noexcept {
+inline Deadline DelayedLink::pump() noexcept {
   const Deadline now = MachineClock::now();
   while (!parcels_.empty() && failure_.kind == IoResult::Kind::kOk) {
     Parcel& parcel = parcels_.front();
@@ -149,14 +126,14 @@ class FaultyLink final : public LinkDecorator {
   Deadline next_byte_at_{};
 };
 
-IoResult FaultyLink::send(std::span<const iovec> pieces) noexcept {
+inline IoResult FaultyLink::send(std::span<const iovec> pieces) noexcept {
   if (position_ < fault_.at_byte) {
     return count(inner().send(ClippedPieces(pieces, fault_.at_byte - position_).span()));
   }
   return count(send_from_fault_on(pieces));
 }
 
-IoResult FaultyLink::send_from_fault_on(std::span<const iovec> pieces) noexcept {
+inline IoResult FaultyLink::send_from_fault_on(std::span<const iovec> pieces) noexcept {
   switch (fault_.kind) {
     case LinkFault::Kind::kCut:
       // Both directions, like a pulled cable; the link keeps the descriptor itself until it ends.
@@ -170,7 +147,7 @@ IoResult FaultyLink::send_from_fault_on(std::span<const iovec> pieces) noexcept 
   return inner().send(pieces);
 }
 
-IoResult FaultyLink::send_flipped(std::span<const iovec> pieces) noexcept {
+inline IoResult FaultyLink::send_flipped(std::span<const iovec> pieces) noexcept {
   if (position_ != fault_.at_byte) return inner().send(pieces);
   const ClippedPieces first(pieces, 1);
   std::byte flipped = *static_cast<const std::byte*>(first.span().back().iov_base);
@@ -179,7 +156,7 @@ IoResult FaultyLink::send_flipped(std::span<const iovec> pieces) noexcept {
   return inner().send({&piece, 1});
 }
 
-IoResult FaultyLink::dribble(std::span<const iovec> pieces) noexcept {
+inline IoResult FaultyLink::dribble(std::span<const iovec> pieces) noexcept {
   const Deadline now = MachineClock::now();
   if (now < next_byte_at_) return IoResult::would_block(next_byte_at_);
   const IoResult result = inner().send(ClippedPieces(pieces, 1).span());
@@ -187,13 +164,14 @@ IoResult FaultyLink::dribble(std::span<const iovec> pieces) noexcept {
   return result;
 }
 
-}  // namespace
-
-std::unique_ptr<Link> make_faulty_link(std::unique_ptr<Link> inner, const LinkFault& fault) {
-  if (fault.kind == LinkFault::Kind::kDelay) {
-    return std::make_unique<DelayedLink>(std::move(inner), fault.delay);
-  }
-  return std::make_unique<FaultyLink>(std::move(inner), fault);
+// For LinkOptions::wrap.
+inline auto faulty(const LinkFault& fault) {
+  return [fault](int peer, std::unique_ptr<Link> link) -> std::unique_ptr<Link> {
+    if (peer != fault.peer) return link;
+    if (fault.kind == LinkFault::Kind::kDelay)
+      return std::make_unique<DelayedLink>(std::move(link), fault.delay);
+    return std::make_unique<FaultyLink>(std::move(link), fault);
+  };
 }
 
-}  // namespace deltawire
+}  // namespace deltawire::test

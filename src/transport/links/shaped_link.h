@@ -1,4 +1,4 @@
-// Links that are slow or broken on purpose, around others.
+// A link that is slow on purpose, around another one.
 #pragma once
 
 #include <cstddef>
@@ -69,9 +69,5 @@ class ShapedLink final : public LinkDecorator {
  private:
   std::shared_ptr<LineBuckets> line_;
 };
-
-// `inner` with the defect that `fault` describes in what it sends; several defects are several links around
-// each other.
-std::unique_ptr<Link> make_faulty_link(std::unique_ptr<Link> inner, const LinkFault& fault);
 
 }  // namespace deltawire

@@ -53,20 +53,19 @@ def git(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run(["git", *words], cwd=pages.ROOT, capture_output=True, text=True)
 
 
-def test_programs_of_the_history_are_where_pages_say():
+def test_commits_that_pages_name_are_in_the_history_and_have_what_pages_say():
     if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         pytest.skip("no clone with its history")
-    named = {
-        (path, commit)
-        for page in pages.all_pages()
-        for path, commit in pages.programs_of_history(page).items()
-    }
+    named = {each for page in pages.all_pages() for each in pages.programs_of_history(page).items()}
     assert len(named) > 10
+    cited = re.compile(r"(?:\bat |`)([0-9a-f]{8})\b")
+    commits = {found for page in pages.all_pages() for found in cited.findall(page.read_text())}
+    # A commit that no branch holds is there where it was made, and in no clone.
+    for commit in commits | {commit for _, commit in named}:
+        reached = git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
+        assert reached, f"{commit}, which a page names, is not in the history"
     for path, commit in named:
         assert not (pages.ROOT / path).exists(), f"{path} is not gone"
-        # A commit that no branch holds is there where it was made, and in no clone.
-        reached = git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
-        assert reached, f"{commit}, which has {path}, is not in the history"
         assert git("cat-file", "-e", f"{commit}:{path}").returncode == 0, f"{commit} has no {path}"
 
 

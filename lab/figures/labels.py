@@ -29,7 +29,8 @@ def use_log_axis(axes: Axes) -> None:
 
 def label_points(axes: Axes, labels: list[Label]) -> None:
     """Writes each text at the nearest place that covers no point, no label and no legend; a thin
-    line leads to one further off. To be called last: what changes the layout moves the points."""
+    line leads to one further off, or nearer to another point. To be called last: what changes the
+    layout moves the points."""
     figure = axes.get_figure(root=True)
     figure.draw_without_rendering()
     to_points = 72 / figure.dpi
@@ -48,7 +49,8 @@ def label_points(axes: Axes, labels: list[Label]) -> None:
         )
         note.set_position(offset)
         taken.append(box)
-        if math.hypot(*offset) > _RADII[1]:
+        nearest = min(math.dist(centre + offset, other) for other in centres)
+        if math.hypot(*offset) > min(_RADII[1], nearest + 1e-6):
             line = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkB": _MARKER}
             lead = axes.annotate("", (x, y), xytext=offset, **place, arrowprops=line, zorder=1)
             lead.set_in_layout(False)

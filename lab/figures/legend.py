@@ -1,5 +1,6 @@
 """Legends that cover nothing, on plots as narrow as a phone."""
 
+import re
 import textwrap
 
 import matplotlib.pyplot as plt
@@ -18,11 +19,18 @@ def add_legend(figure: plt.Figure) -> None:
         _legend_below(figure, handles, labels)
 
 
+def _wrapped(label: str, letters: int) -> str:
+    """A label in lines, cut at spaces and behind commas: a codec's parameters have no spaces."""
+    wrapper = textwrap.TextWrapper(width=letters)
+    wrapper.wordsep_re = re.compile(r"(\s+|(?<=,)(?=\S))")
+    return "\n".join(wrapper.wrap(label))
+
+
 def _legend_inside(figure: plt.Figure, handles: list, labels: list[str]) -> bool:
     """Whether there was room."""
     axes, height = figure.axes[0], figure.get_figheight()
     figure.set_figheight(height + _TALLER)
-    wrapped = ["\n".join(textwrap.wrap(label, 26)) for label in labels]
+    wrapped = [_wrapped(label, 26) for label in labels]
     for corner in ("lower right", "upper left"):
         legend = axes.legend(handles, wrapped, loc=corner, labelspacing=0.35)
         legend.set_in_layout(False)  # or a large one would shrink the axes to nothing
@@ -53,7 +61,7 @@ def _is_crossed(axes: Axes, extent: Bbox) -> bool:
 def _legend_below(figure: plt.Figure, handles: list, labels: list[str]) -> None:
     """Places the legend below, in as many columns as fit; the figure grows by its height."""
     letters = int(_LETTERS * 12 / plt.rcParams["legend.fontsize"])
-    wrapped = ["\n".join(textwrap.wrap(label, letters)) for label in labels]
+    wrapped = [_wrapped(label, letters) for label in labels]
     for columns in (3, 2, 1):
         trial = figure.legend(handles, wrapped, loc="lower left", ncols=columns)
         figure.draw_without_rendering()

@@ -73,7 +73,7 @@ def test_several_trainings_show_their_spread(drawn: list):
     assert "row 0: 30 ms -->" in plots.draw_plots([a_row(0)])["step-parts"]
 
 
-LABELS = ["SBC p=1%, 10 steps", "direct(conv* size>100: 3lc:s=1.75, *.bias: fp32, rest int8)"]
+LABELS = ["SBC p=1%, 10 steps", "direct(w: topk:k=1%,values=2bit,positions=auto,chunk=64,warmup=8)"]
 
 
 def legend_of(figure):
@@ -96,6 +96,8 @@ def test_a_phone_shows_all_words_large_enough_and_uncovered(drawn: list, label: 
         for text in filter(lambda text: text.get_text(), texts):
             assert text.get_fontsize() * phone / figure.get_figwidth() >= 10, text
         check_that_it_covers_nothing(axes, legend.get_window_extent())
+    lines = "\n".join(text.get_text() for text in legend_of(drawn[0]).get_texts()).split("\n")
+    assert all(line[-1] == "," or f"{line.split()[-1]} " in f"{label} " for line in lines)
 
 
 def check_that_it_covers_nothing(axes, extent) -> None:
@@ -110,10 +112,9 @@ def check_that_it_covers_nothing(axes, extent) -> None:
 
 
 def test_the_parts_of_a_step_add_up_to_it():
-    row = a_row(0)
-    assert plots.step_parts(row) == (7.0, 23.0)
-    row["compute_ms"] = 31.0  # chance
-    assert plots.step_parts(row) == (30.0, 0.0)
+    assert plots.step_parts(a_row(0)) == (7.0, 23.0)
+    by_chance = a_row(0) | {"compute_ms": 31.0}
+    assert plots.step_parts(by_chance) == (30.0, 0.0)
 
 
 def test_step_bars_end_with_the_step(drawn: list):

@@ -15,7 +15,7 @@ import pages
 
 COMMANDS = [found for page in pages.all_pages() for found in pages.commands_of(page)]
 PROGRAM = pages.ROOT / "build" / "release" / "deltawire"
-RULES = ("start/choose-a-codec", "results/speed", "guides/planner")
+RULES = ("README", "docs/start/choose-a-codec", "docs/results/speed", "docs/guides/planner")
 BEFORE = r"^(?:sudo )?(?:[A-Z_]+=\S+ )*(?:nice -n \d+ )?"
 
 
@@ -38,6 +38,9 @@ def test_programs_take_the_arguments_that_pages_give():
     )
     found = {match.groups(): place for place, line in COMMANDS if (match := program.match(line))}
     assert len(found) > 100
+    for place, line in COMMANDS:
+        if ":" in place and (bare := re.match(BEFORE + r"((?:bench|scripts)/\S+\.py)", line)):
+            assert (pages.ROOT / bare[1]).stat().st_mode & 0o100, f"{place}: python {bare[1]}"
     gone = {path for page in pages.all_pages() for path in pages.programs_of_history(page)}
     said, wanted = [], []
     for (module, script, rest), place in found.items():
@@ -83,8 +86,7 @@ def test_the_program_has_the_commands_and_options_that_pages_give():
 def test_pages_say_when_it_pays_in_the_planners_words():
     told = subprocess.run([PROGRAM, "plan", "--help"], capture_output=True, text=True, check=True)
     rule = re.search(r"^Compression pays .*$", told.stdout, re.MULTILINE)[0]
-    homes = ("README.md", *(f"docs/{name}.md" for name in RULES))
-    texts = {page: (pages.ROOT / page).read_text() for page in homes}
+    texts = {page: (pages.ROOT / f"{page}.md").read_text() for page in RULES}
     for page, text in texts.items():
         assert rule in " ".join(re.sub(r"[`*]", "", text).split()), page
     others = r"(?:below|above|from) about \d+ .bit/s"
@@ -128,9 +130,7 @@ def test_make_and_cmake_have_what_pages_name():
 def test_what_an_evaluator_is_told_to_type_exists():
     typed = [line for place, line in COMMANDS if place.startswith("ARTIFACT.md:")]
     assert len(typed) > 20
-    named = {
-        word for line in typed for word in re.findall(r"\b(?:tests|docs|bench)/[\w/.-]+", line)
-    }
+    named = {w for line in typed for w in re.findall(r"\b(?:tests|docs|bench)/[\w/.-]+", line)}
     assert len(named) > 5
     for each in named:
         assert (pages.ROOT / each).exists(), f"ARTIFACT.md: there is no {each}"

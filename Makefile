@@ -57,11 +57,12 @@ release: venv
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target deltawire deltawire_python_stub
 
-# The Python extension alone.
+# The Python extension alone. What root writes under sudo is given back to whoever called it.
 demo: venv
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target deltawire_python
-	@.venv/bin/python -m lab.demo $(ARGS)
+	@.venv/bin/python -m lab.demo $(ARGS); status=$$?; \
+	[ -z "$$SUDO_UID" ] || chown -fR "$$SUDO_UID:$$SUDO_GID" build out .venv; exit $$status
 
 test: packages
 	@scripts/settle_clone.sh

@@ -302,8 +302,9 @@ void add_doctor_command(CLI::App& app, Command& chosen) {
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(
       "Looks at names, ports both ways, round trip, rate and loss both ways, large packets, congestion\n"
-      "control, clocks, versions, processors and memory; takes some ten seconds for each host. Start\n"
-      "'deltawire doctor --serve' on the others first, with the same DELTAWIRE_TOKEN.\n"
+      "control, clocks, versions, processors and memory; takes some ten seconds for each host, and as\n"
+      "many more for each billion of --parameters. Start 'deltawire doctor --serve' on the others first,\n"
+      "with the same DELTAWIRE_TOKEN.\n"
       "Exit status: 0 nothing is wrong, 1 something is; notes alone are not wrong.\n"
       "\n"
       "Examples:\n"

@@ -109,7 +109,7 @@ class Rank {
 
 // A piece of every owner's share of a bucket.
 struct Round {
-  BucketLoad load;  // of the bucket
+  const BucketLoad& load;  // of the bucket
   double own = 0;
   double other = 0;
   Train arrivals = {};
@@ -174,8 +174,8 @@ void replay_group(Rank& rank, const std::vector<BucketLoad>& loads, std::size_t 
   std::vector<Round> rounds;
   for (std::size_t i = begin; i < end; ++i) {
     const double pieces = count_of_pieces(Model::values(loads[i]), Model::kPiece);
-    rounds.insert(rounds.end(), static_cast<std::size_t>(pieces),
-                  Model::round_of(loads[i], pieces, rank.peers()));
+    const Round round = Model::round_of(loads[i], pieces, rank.peers());
+    for (double piece = 0; piece < pieces; ++piece) rounds.push_back(round);
   }
   const std::size_t applied = order.reduce_after + order.apply_after;
   for (std::size_t i = 0; i < rounds.size() + applied; ++i) {
@@ -191,14 +191,14 @@ void replay_group(Rank& rank, const std::vector<BucketLoad>& loads, std::size_t 
 // native all-reduce does the same without a codec.
 void replay_ring(Rank& rank, const std::vector<BucketLoad>& loads, std::size_t begin, std::size_t end) {
   struct Message {
-    BucketLoad load;
+    const BucketLoad& load;
     double values = 0;
     Train arrival = {};
   };
   std::vector<Message> messages;
   for (std::size_t i = begin; i < end; ++i) {
     const double pieces = count_of_pieces(loads[i].own, kRingMessageElements);
-    messages.insert(messages.end(), static_cast<std::size_t>(pieces), {loads[i], loads[i].own / pieces});
+    for (double piece = 0; piece < pieces; ++piece) messages.push_back({loads[i], loads[i].own / pieces});
   }
   const auto hops = static_cast<std::size_t>(rank.peers());
   for (Message& each : messages) {

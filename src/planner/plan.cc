@@ -53,8 +53,8 @@ namespace {
 
 constexpr double kAlike =
     0.05;  // fraction of a step that predictions can't distinguish (docs/guides/planner.md)
-constexpr int kScanSteps = 36;  // over nine decades of bandwidth
-constexpr int kBisections = 60;
+constexpr int kScanSteps = 36;   // over nine decades of bandwidth
+constexpr int kBisections = 30;  // of nine decades at most: eight digits
 
 // The same connection with another rate, as asymmetric as it was.
 Site with_rate(const Site& site, double up) {
@@ -90,7 +90,7 @@ std::string ms_text(double seconds) {
 std::string break_even_text(const BreakEven& point) {
   switch (point.kind) {
     case BreakEven::Kind::kNever: return "it does not pay on slow links either";
-    case BreakEven::Kind::kAlways: return "it pays on every link";
+    case BreakEven::Kind::kAlways: return "it pays at every rate";
     case BreakEven::Kind::kAbove:
       return "it saves latency, not bytes, and pays above " + rate_text(point.up_bytes_per_second);
     case BreakEven::Kind::kAt: break;

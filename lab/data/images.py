@@ -36,8 +36,8 @@ def data_folder() -> Path:
     folder = os.environ.get("DELTAWIRE_DATA", "")
     if not folder:
         raise DataError(
-            "DELTAWIRE_DATA names no folder of data; set it to one with cifar-10-batches-bin/, "
-            "wikitext-2/, shakespeare/ and libsvm/, or pass --data DIR where that is an option"
+            "DELTAWIRE_DATA names no folder of data; set it to one with what ARTIFACT.md lists (and"
+            " libsvm/ for traces), or pass --data DIR where that is an option"
         )
     return Path(folder)
 

@@ -16,7 +16,7 @@ import pages
 COMMANDS = [found for page in pages.all_pages() for found in pages.commands_of(page)]
 PROGRAM = pages.ROOT / "build" / "release" / "deltawire"
 RULES = ("README", "docs/start/choose-a-codec", "docs/results/speed", "docs/guides/planner")
-BEFORE = r"^(?:sudo )?(?:[A-Z_]+=\S+ )*(?:nice -n \d+ )?"
+BEFORE = r"^(?:sudo (?:-E )?)?(?:[A-Z_]+=\S+ )*(?:nice -n \d+ )?"
 
 
 def words_of(text: str) -> list[str]:

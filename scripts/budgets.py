@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 145_930,
-    "library (src, include, python), lines": 112_630,
+    "product code, lines": 145_780,
+    "library (src, include, python), lines": 112_510,
     "library, files": 776,
-    "of it python, lines": 32_227,
-    "lab, lines": 11_103,
-    "tests without golden files and traces, lines": 104_590,
+    "of it python, lines": 32_222,
+    "lab, lines": 11_063,
+    "tests without golden files and traces, lines": 104_745,
     "files tracked": 3_373,
 }
 

@@ -82,7 +82,7 @@ DELTAWIRE_API std::string_view pattern_name(Pattern pattern) noexcept;
 DELTAWIRE_API std::optional<Pattern> find_pattern(std::string_view name) noexcept;
 
 // One thread's processor time for one message: a constant, plus a time for each value.
-struct CodingTime {
+struct DELTAWIRE_API CodingTime {
   double message_seconds = 0;
   double value_seconds = 0;
 
@@ -93,7 +93,7 @@ struct CodingTime {
   struct Message {
     double values, seconds;
   };
-  DELTAWIRE_API static CodingTime through(const Message& small, const Message& large) noexcept;
+  static CodingTime through(const Message& small, const Message& large) noexcept;
 };
 
 // Measurements of a codec on gradients like those that will be exchanged.

@@ -286,5 +286,5 @@ def mixed_with_rmsprop(rank, world_size, report):
 
 
 def test_an_optimizer_without_the_rule_is_warned_of():
-    for texts in results(mixed_with_rmsprop, 2):
-        assert len(texts) == 1 and "not for RMSprop" in texts[0]
+    first, second = results(mixed_with_rmsprop, 2)
+    assert len(first) == 1 and "not for RMSprop" in first[0] and not second

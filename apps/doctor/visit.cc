@@ -52,10 +52,11 @@ std::optional<double> echo(Line& line, std::size_t bytes, std::uint32_t wanted, 
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-// Until the visitor hangs up.
+// Until the visitor hangs up, or waits in vain for what is too large for the way: its hanging up gets stuck
+// behind that.
 void answer_echoes(Line& line) {
   const Deadline end = in(kVisitMost);
-  while (const auto message = line.receive(kEchoBytesMax, end)) {
+  while (const auto message = line.receive(kEchoBytesMax, std::min(end, in(kPatience)))) {
     if (message->size() < kEchoHead) return;
     const std::size_t wanted = std::min<std::size_t>(load_le<std::uint32_t>(message->data()), kEchoBytesMax);
     if (!line.send(std::vector<std::byte>(wanted), end)) return;

@@ -165,7 +165,7 @@ void ElasticPromises::check_wait(const ElasticLife& life) {
 }
 
 // Where a process dies and one of the meeting freezes, the others wait for it once, until it counts as gone.
-// They come from computing, and some 20 messages follow each other.
+// They come from computing, and some 25 messages follow each other.
 void ElasticPromises::check_recovery(const ElasticLife& life) {
   const bool is_about_it = plan_.scene == "a host freezes" || plan_.scene == "a giver freezes";
   if (!plan_.is_pure || !is_about_it || life.is_dead || is_victim(life)) return;
@@ -173,7 +173,7 @@ void ElasticPromises::check_recovery(const ElasticLife& life) {
   const Clock::duration lasts = plan_.faults.back().lasts;
   if (lasts > kGone - 500ms && lasts < kGone + 1s) return;  // some may have given it up, and others not
   const Clock::duration most =
-      std::min(lasts, kGone) + plan_.pause + 20 * (plan_.path.least + plan_.path.jitter) + 1s;
+      std::min(lasts, kGone) + plan_.pause + 25 * (plan_.path.least + plan_.path.jitter) + 1s;
   if (life.recovery <= std::chrono::duration<double>(most).count()) return;
   breaks(name(life.process) + " took " + std::to_string(life.recovery) + " s to go on");
 }

@@ -108,6 +108,7 @@ std::string ElasticRun::run() {
   const std::string stuck =
       scheduler_.run(kMostEvents + kMostEventsOfPair * static_cast<std::uint64_t>(plan_.world) *
                                        static_cast<std::uint64_t>(plan_.world));
+  if (plan_.look) plan_.look(network_);  // at what came after the last time
   if (!broken_.empty()) return broken_;
   if (!stuck.empty()) return stuck;
   if (const std::size_t open = sockets_.open_ends(); open > 0) {

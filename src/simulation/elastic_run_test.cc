@@ -211,6 +211,7 @@ TEST(Scale, CountsWhatASessionSends) {
     for (const ScalePhase& phase : scale.phases) {
       EXPECT_GT(phase.seconds, 0.02) << "messages take 10 ms, and are answered";
       EXPECT_LE(phase.busiest.bytes_out, phase.all.bytes_out);
+      EXPECT_GT(phase.all.calls, 0U);
     }
     for (const std::size_t quiet : {0U, 1U}) {
       EXPECT_EQ(scale.phases[quiet].all.bytes_in, scale.phases[quiet].all.bytes_out) << "all has arrived";

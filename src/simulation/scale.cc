@@ -149,7 +149,7 @@ Scale measure_scale(int members) {
   Trace trace(false);
   ElasticRun run(plan, trace);
   scale.broken = run.run();
-  scale.phases.resize(kPhases.size());  // looks go on until all have left
+  scale.phases.resize(kPhases.size());
   for (const auto& life : run.lives()) {
     scale.reducer_bytes = std::max(scale.reducer_bytes, life->memory);
     if (life->process < members) note_end(scale, 0, life->met);

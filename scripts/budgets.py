@@ -29,7 +29,7 @@ LIMITS = {
     "library, files": 776,
     "of it python, lines": 32_222,
     "lab, lines": 11_063,
-    "tests without golden files and traces, lines": 104_745,
+    "tests without golden files and traces, lines": 104_755,
     "files tracked": 3_373,
 }
 

@@ -52,8 +52,7 @@ std::optional<double> echo(Line& line, std::size_t bytes, std::uint32_t wanted, 
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-// Until the visitor hangs up, or waits in vain for what is too large for the way: its hanging up gets stuck
-// behind that.
+// Until the visitor hangs up, or has waited in vain for what is too large for the way, and then can't.
 void answer_echoes(Line& line) {
   const Deadline end = in(kVisitMost);
   while (const auto message = line.receive(kEchoBytesMax, std::min(end, in(kPatience)))) {

@@ -148,10 +148,6 @@ constexpr int kPatiencePart = 4;
 constexpr std::size_t kWhyMost = 1000;
 constexpr std::uint64_t kLayoutMax = std::uint64_t{64} << 20;
 
-bool may_be_tried_again(const Error& error) {
-  return error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
-}
-
 }  // namespace
 
 Arrival::Arrival(MeetingContext& context, StateReceiver* receiver, Deadline end)
@@ -171,7 +167,9 @@ Result<Agreement> Arrival::come(const Message& question) {
       if (agreement && *agreement) return **std::move(agreement);
       if (agreement) continue;
       const Problem& problem = agreement.error();
-      if (problem.is_final || !may_be_tried_again(problem.error)) return tl::unexpected<Error>(problem.error);
+      const ErrorCode code = problem.error.code;  // nobody there, or silence: again
+      const bool may_come = code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout;
+      if (problem.is_final || !may_come) return tl::unexpected<Error>(problem.error);
       last = problem.error.text();
     }
     if (MachineClock::now() > end_) {

@@ -10,10 +10,6 @@ using Kind = Decision::Kind;
 
 constexpr Clock::duration kLook = 20ms;
 
-void erase(PendingPeers& peers, const std::shared_ptr<PendingPeer>& peer) {
-  std::erase(peers, peer);
-}
-
 }  // namespace
 
 OrEnded<std::optional<Agreement>> Hosting::host() {
@@ -165,7 +161,7 @@ bool Hosting::all_have_the_state(const PendingPeers& joiners, const Ids& chosen)
   for (const auto& peer : late) {
     if (peer->has_state) continue;
     have_all = false;
-    erase(joiners_, peer);
+    std::erase(joiners_, peer);
   }
   return have_all;
 }
@@ -204,7 +200,7 @@ Result<std::optional<ResidualShares>> Hosting::share(const Proposal& proposal, c
   meeting_.stand_still(MachineClock::now() - begun);
   for (const auto& [key, error] : lost) {
     if (key < 0) {
-      erase(joiners_, everybody.at(key));
+      std::erase(joiners_, everybody.at(key));
     } else {
       callers_.erase(key);
       meeting_.probes().note(key, error);

@@ -49,6 +49,17 @@ std::string text_of(const ElasticEvent& event) {
          joined + "]";
 }
 
+void tell_all(const MeetingContext& context, const View& view, const Leaves& leaves) {
+  const Ending never;
+  const Caller caller({context.options.token, context.options.encryption}, never);
+  const auto own = static_cast<std::size_t>(view.rank_of(leaves.id).value_or(0));
+  at_once(view.members.size(), kToldAtOnce, [&](std::size_t i) {
+    const Member& member =
+        view.members[(own + i) % view.members.size()];  // or many who leave call one together
+    if (member.id != leaves.id) (void)caller.ask(member.door, leaves, kLeave);
+  });
+}
+
 // Counts whom an attempt to form the view failed for; twice, and the member is blamed. A host that gave up
 // has found that a process which joins is dead.
 void blame(const View& view, const Error& error, std::map<int, int>& counts, MemberState& state) {
@@ -122,6 +133,12 @@ Status Membership::join() {
       return {};
     }
     context_.reception->withdraw();
+    // The others may go on without it, and it may ask any of them: the one that it knew may be dead.
+    tell_all(context_, state_.tried.front(), {state_.job, state_.id, "it could not connect"});
+    auto& doors = context_.options.doors;
+    for (const Member& member : state_.tried.front().members) {
+      if (std::ranges::find(doors, member.door) == doors.end()) doors.push_back(member.door);
+    }
     if (!is_recoverable(started.error().code) || MachineClock::now() > end - 1s) return started;
   }
 }
@@ -373,15 +390,7 @@ void Membership::close(std::string_view why) {
   context_.ending.set();
   const auto exchange = record_.exchange();
   if (exchange && (gave_up_ || !record_.end())) {  // an aborted step has ended it meanwhile
-    const Ending never;
-    const Caller caller({context_.options.token, context_.options.encryption}, never);
-    const Leaves leaves{state_.job, state_.id, std::string(why)};
-    const auto members = record_.view().members;
-    const auto own = static_cast<std::size_t>(rank());
-    at_once(members.size(), kToldAtOnce, [&](std::size_t i) {
-      const Member& member = members[(own + i) % members.size()];  // or many who leave call one together
-      if (member.id != state_.id) (void)caller.ask(member.door, leaves, kLeave);
-    });
+    tell_all(context_, record_.view(), {state_.job, state_.id, std::string(why)});
   }
   if (exchange) {
     if (is_stepping_) exchange->abort(given_up("closed its session with a step under way"));

@@ -154,6 +154,23 @@ TEST(Elastic, AProcessJoinsOverLongPathsAtTheFirstAttempt) {
   }
 }
 
+// The others had agreed on a view with both, and could not do without them.
+TEST(Elastic, GoesOnWhereTheHostDiesWhileAnotherOneConnects) {
+  for (std::uint64_t calls = 1404; calls <= 1428; calls += 8) {
+    ElasticPlan plan = calm_elastic(3);
+    plan.seed = 500'005'977;
+    plan.spec = "direct(fp32)";
+    plan.streams = 3;
+    plan.pause = 500ms;
+    plan.meeting = 25s;
+    plan.path = {10'644us, 1'064us, 1e9, true};
+    plan.latencies.longest = 11ms;
+    plan.faults = {{.kind = ElasticFault::Kind::kJoin, .at = 786ms},
+                   {.kind = ElasticFault::Kind::kKill, .process = 0, .at = 803ms, .calls = calls}};
+    (void)longest_recovery(plan);
+  }
+}
+
 // Its calls at their doors are under way when it freezes: whoever it then counted as silent was left out.
 TEST(Elastic, AHostThatFrozeDoesNotTakeOthersForSilent) {
   for (std::uint64_t calls = 80; calls <= 100; calls += 4) {

@@ -50,8 +50,7 @@ def seconds_of(bits: float, copies: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "bits", "copies"),
-    [("diloco", 32.0, 1.5), ("diloco-3lc", 1.0, 1.5), ("sbc", 0.5, 3.0)],
+    ("name", "bits", "copies"), [("diloco", 32.0, 1.5), ("diloco-3lc", 1.0, 1.5), ("sbc", 0.5, 3.0)]
 )
 def test_a_round_waits_for_its_whole_exchange(name: str, bits: float, copies: float) -> None:
     times = Times("small", STEP)

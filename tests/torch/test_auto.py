@@ -193,8 +193,7 @@ def choose(rank, world_size, report, tier, dtype):
 
 
 @pytest.mark.parametrize(
-    ("tier", "dtype"),
-    [*((tier, torch.float32) for tier in TIERS), ("lossless", torch.bfloat16)],
+    ("tier", "dtype"), [*((tier, torch.float32) for tier in TIERS), ("lossless", torch.bfloat16)]
 )
 def test_a_slow_link_is_compressed_within_the_tier(tier, dtype):
     ranks = results(choose, 3, tier, dtype)

@@ -216,8 +216,7 @@ def failing(rank, world_size, report, tells):
 
 
 @pytest.mark.parametrize(
-    "tells",
-    [deltawire.torch.LocalSteps.step, deltawire.torch.LocalSteps.close],
+    "tells", [deltawire.torch.LocalSteps.step, deltawire.torch.LocalSteps.close]
 )
 def test_a_failed_exchange_is_told_by_the_next_call(tells):
     values = results(failing, 2, tells)

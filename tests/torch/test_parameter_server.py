@@ -1,5 +1,6 @@
 """Training with parameter servers: what workers have is what the servers say."""
 
+import contextlib
 import copy
 import os
 import pickle
@@ -224,18 +225,14 @@ def accumulated(rank, world_size, report):
     if server.serves:
         server.serve()
         return
-    reference, optimizer = Net(), None
-    optimizer = sgd(reference)
+    optimizer = sgd(reference := Net())
     for step in range(3):
         for each in (model, reference):
             each.zero_grad()
         for half in range(2):
             x, y = batch(half, step)
             (reference(x) - y).square().mean().backward()
-            if half == 0:
-                with server.no_sync():
-                    (model(x) - y).square().mean().backward()
-            else:
+            with server.no_sync() if half == 0 else contextlib.nullcontext():
                 (model(x) - y).square().mean().backward()
         optimizer.step()
         server.step()

@@ -55,7 +55,7 @@ OrEnded<Agreement> Meeting::agree() {
       if (*agreement) return **std::move(agreement);
       if ((has_lower = answers_below(member.id))) break;
     }
-    if (has_lower) continue;
+    if (has_lower && !is_over()) continue;
     auto hosted = Hosting(*this).host();
     if (!hosted) return tl::unexpected<Ended>(hosted.error());
     if (*hosted) return **std::move(hosted);

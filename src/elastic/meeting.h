@@ -66,8 +66,7 @@ class Meeting {
 
   // All members that this one knows of, but for itself and those that left.
   std::vector<Member> others() const;
-  // Whether one with a lower id, which should host, has answered meanwhile: over long paths not all answer in
-  // time.
+  // Whether one with a lower id, which should host, has answered meanwhile, as not all do in time.
   bool answers_below(int id) const;
   OrNothing attend(const Member& member, PeerLine& line);
   bool is_out_of_patience(Clock::duration waited, bool is_hosted) const;

@@ -199,6 +199,8 @@ ElasticPlan draw_elastic(std::uint64_t seed, int world) {
     plan.faults.back().at = at;
   }
   draw_scene(dice, plan);
+  if (seed >> 40U != 0) plan.path.least = dice.time_between(10ms, 60ms);  // sessions between sites
+  if (seed >> 40U != 0) plan.meeting += 12s;
   return plan;
 }
 

@@ -100,7 +100,6 @@ std::string digits(double value) {
   return text.data();
 }
 
-// `mark` is around what nobody has measured.
 std::string row_of(const std::string& name, const std::vector<double>& values, const char* mark) {
   std::string text = "| " + (mark + name) + mark;
   for (const double value : values) text += " | " + (mark + digits(value)) + mark;

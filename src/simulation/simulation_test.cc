@@ -96,6 +96,7 @@ TEST(Elastic, KeepsEveryPromise) {
   const Totals totals = keep_every_promise(simulate_elastic, "--elastic ", 0, kSessions);
   EXPECT_GT(totals.faults, testing::whole_or_brief(60U, 20U));
   EXPECT_GT(totals.steps, 50 * kSessions);
+  (void)keep_every_promise(simulate_elastic, "--elastic ", std::uint64_t{1} << 40U, kSessions / 2);
 }
 
 TEST(Elastic, RepeatsItselfToTheLastEvent) {

@@ -160,7 +160,7 @@ Arrival::Arrival(MeetingContext& context, StateReceiver* receiver, Deadline end)
 Result<Agreement> Arrival::come(const Message& question) {
   std::string last = "nobody answers there";
   while (true) {
-    if (context_.options.more_doors) learn(context_.options.more_doors());
+    if (context_.options.more_doors) add_doors(known_, context_.options.more_doors());
     for (const Endpoint& door : std::vector<Endpoint>(known_)) {
       if (Status open = check_open(); !open) return forward_error(open);
       auto agreement = call(door, question);
@@ -232,7 +232,7 @@ Arrival::OrProblem<void> Arrival::take_state(PeerLine& line, const Offer& offer)
   if (!bytes) return passing(bytes.error());
   auto layout = state_layout_in(*bytes);
   if (!layout) return passing(layout.error());
-  learn(offer.doors);
+  add_doors(known_, offer.doors);
   Patience patience(patience_);
   Deadline told_at = MachineClock::now();
   const auto look = [&](std::uint64_t taken) -> Status {
@@ -255,7 +255,7 @@ Arrival::OrProblem<void> Arrival::take_state(PeerLine& line, const Offer& offer)
 }
 
 Arrival::OrProblem<void> Arrival::check_heard(Patience& patience) const {
-  if (patience.left() > Clock::duration{}) return {};
+  if (!patience.is_over()) return {};
   return passing(
       fail(ErrorCode::kTimeout, "a member said nothing for " + seconds_text(patience_) + " s").value());
 }
@@ -267,9 +267,9 @@ Status Arrival::check_open() const {
   return context_.check_open("before it was connected");
 }
 
-void Arrival::learn(const std::vector<Endpoint>& doors) {
+void add_doors(std::vector<Endpoint>& known, const std::vector<Endpoint>& doors) {
   for (const Endpoint& door : doors) {
-    if (std::ranges::find(known_, door) == known_.end()) known_.push_back(door);
+    if (std::ranges::find(known, door) == known.end()) known.push_back(door);
   }
 }
 

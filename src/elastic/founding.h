@@ -14,6 +14,9 @@ namespace deltawire::elastic {
 // kMismatch, kAborted.
 Result<Agreement> found_session(MeetingContext& context, int world_size);
 
+// Adds those that are not there yet.
+void add_doors(std::vector<Endpoint>& known, const std::vector<Endpoint>& doors);
+
 // A process that calls at doors in turn until one of them has a view for it.
 class Arrival {
  public:
@@ -46,7 +49,6 @@ class Arrival {
   OrProblem<void> take_state(PeerLine& line, const Offer& offer);
   OrProblem<void> check_heard(Patience& patience) const;
   Status check_open() const;
-  void learn(const std::vector<Endpoint>& doors);
   void move_to_front(const Endpoint& door);
   std::string doors_text() const;
 

@@ -122,7 +122,7 @@ Meeting::OrNothing Meeting::attend(const Member& member, PeerLine& line) {
     if (!heard) return lost(heard.error());
     const Deadline now = MachineClock::now();
     if (!*heard) {
-      if (patience.left() <= Clock::duration{}) return lost({ErrorCode::kTimeout, "a host said nothing"});
+      if (patience.is_over()) return lost({ErrorCode::kTimeout, "a host said nothing"});
       if (!is_hosted && answers_below(member.id)) return std::nullopt;
     } else {
       const Message& message = **heard;

@@ -135,9 +135,8 @@ Status Membership::join() {
     context_.reception->withdraw();
     // The others may go on without it, and it may ask any of them: the one that it knew may be dead.
     tell_all(context_, state_.tried.front(), {state_.job, state_.id, "it could not connect"});
-    auto& doors = context_.options.doors;
     for (const Member& member : state_.tried.front().members) {
-      if (std::ranges::find(doors, member.door) == doors.end()) doors.push_back(member.door);
+      if (member.id != state_.id) add_doors(context_.options.doors, {member.door});
     }
     if (!is_recoverable(started.error().code) || MachineClock::now() > end - 1s) return started;
   }

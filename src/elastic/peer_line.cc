@@ -82,7 +82,7 @@ Result<Message> PeerLine::hear_within(Clock::duration time, const Ending& ending
     if (!heard) return forward_error(heard);
     if (*heard) return **std::move(heard);
     if (ending.is_set()) return closed_meanwhile();
-    if (patience.left() <= Clock::duration{}) return said_nothing(time);
+    if (patience.is_over()) return said_nothing(time);
   }
 }
 
@@ -123,7 +123,7 @@ Result<std::vector<std::byte>> PeerLine::receive_bytes(Clock::duration within, c
       patience = Patience(within);
     } else if (!piece && piece.error().code != ErrorCode::kTimeout) {
       return forward_error(piece);
-    } else if (patience.left() <= Clock::duration{}) {
+    } else if (patience.is_over()) {
       return said_nothing(within);
     } else if (ending.is_set()) {
       return closed_meanwhile();
@@ -171,9 +171,7 @@ Result<std::shared_ptr<PeerLine>> Caller::call(const Endpoint& door, Clock::dura
   while (true) {
     auto line = call_at_door(door, options_, MachineClock::now() + patience.left(), ends);
     if (line) return std::make_shared<PeerLine>(*std::move(line));
-    if (line.error().code != ErrorCode::kTimeout || patience.left() <= Clock::duration{}) {
-      return forward_error(line);
-    }
+    if (line.error().code != ErrorCode::kTimeout || patience.is_over()) return forward_error(line);
   }
 }
 

@@ -36,6 +36,7 @@ class Patience {
     left_ -= std::min<Clock::duration>(now - std::exchange(looked_, now), std::chrono::seconds(1));
     return left_;
   }
+  bool is_over() { return left() <= Clock::duration{}; }
 
  private:
   Clock::duration left_;

@@ -278,11 +278,14 @@ def test_a_forked_process_ends_no_connection() -> None:
             warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork
             child = os.fork()
         if child == 0:
-            calls = publisher.publish, subscriber.update, subscriber.wait
-            told = [code_of(call) for call in calls]
-            subscriber.close()
-            publisher.close()
-            os._exit(told != ["State"] * 3)
+            told = []
+            try:
+                calls = publisher.publish, subscriber.update, subscriber.wait
+                told = [code_of(call) for call in calls]
+                subscriber.close()
+                publisher.close()
+            finally:
+                os._exit(told != ["State"] * 3)
         assert os.waitpid(child, 0)[1] == 0
         publish(publisher)
         subscriber.wait(1, 20)

@@ -240,8 +240,8 @@ def refused_code(trainer):
     """In a forked child, where an exchange of the parent's would never end."""
     try:
         trainer.close()
-    except deltawire.DeltawireError as error:
-        return 7 if error.code == "State" and "forked" in str(error) else 1
+    except Exception as error:
+        return 7 if getattr(error, "code", "") == "State" and "forked" in str(error) else 1
     return 0
 
 

@@ -288,11 +288,12 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path) -> None:
         ours.close()
         try:
             store.publish({"w": torch.zeros(3)}, 2)
+            theirs.send(b"published")
         except DeltawireError as error:
             theirs.send(str(error).encode())
-        theirs.send(b"!")
-        theirs.recv(1)  # until the parent has closed its end
-        os._exit(0)
+            theirs.recv(1)  # until the parent has closed its end
+        finally:
+            os._exit(0)
     theirs.close()
     try:
         assert b"was forked from that of the store's writer" in ours.recv(1000)

@@ -66,6 +66,9 @@ struct CodecInfo {
                                       // multiples of it; 0: chunks depend on the data, never cut
   bool separate_chunks = false;  // without a residual a chunk's bytes depend on its float32 elements alone,
                                  // any of which it carries: a part may be encoded chunk by chunk
+
+  // Several threads can decode one part, as its chunks are known beforehand.
+  constexpr bool shares_parts() const noexcept { return chunk_elements > 0; }
 };
 
 // Upper bounds for one part, from its count, dtype and dims alone, without headers.

@@ -104,7 +104,7 @@ struct CodecFigures {
   double bits_per_value = 32;  // of whole messages, frames included
   CodingTime encode;           // error feedback and checksums included
   CodingTime decode;           // adding up included
-  bool shares_parts = false;   // several threads can work on the same part (gcomp)
+  bool shares_parts = false;   // several threads decode one part: CodecInfo::shares_parts()
 };
 
 // Where the step takes place.

@@ -104,6 +104,7 @@ void bind_registry(nb::module_& module) {
               "Saves more where it knows what the optimizer can see.")
       .def_ro("sparse", &CodecInfo::sparse,
               "Sends few elements of a tensor; momentum of what was sent can be masked.")
+      .def_prop_ro("shares_parts", &CodecInfo::shares_parts, "Several threads can decode one part.")
       .def("__repr__", &codec_repr);
   module.def(
       "registered_codecs",

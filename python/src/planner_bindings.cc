@@ -137,7 +137,7 @@ void bind_inputs(nb::module_& module) {
       .def("__init__", &make_figures, "spec"_a, "pattern"_a, "tier"_a, "bits_per_value"_a, "encode"_a,
            "decode"_a, "shares_parts"_a = false,
            "encode, decode: processor time of a thread, (seconds a message, seconds a value); shares_parts: "
-           "threads share one part.")
+           "threads decode one part together.")
       .def_ro("spec", &CodecFigures::spec)
       .def_prop_ro("pattern", [](const CodecFigures& self) { return pattern_name(self.pattern); })
       .def_prop_ro("tier", [](const CodecFigures& self) { return tier_name(self.tier); })

@@ -4,10 +4,14 @@
 #include <atomic>
 #include <cassert>
 #include <cstddef>
+#include <cstdint>
 
 #include "deltawire/workers.h"
 
 namespace deltawire {
+
+// Elements of a message below which waking a thread costs as much as it spares.
+inline constexpr std::uint64_t kWorthSharing = 131072;
 
 // Calls work(lane, index) once for each index below `count`; lanes take indices in increasing order, and no
 // two calls of a lane overlap. Once a call has returned false, no further index is taken, but taken ones are

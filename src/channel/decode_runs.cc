@@ -14,9 +14,6 @@
 namespace deltawire {
 namespace {
 
-// Elements of a message below which waking a thread costs as much as it spares.
-constexpr std::uint64_t kWorthSharing = 131072;
-
 // Runs for each thread, so that none waits long for the last one.
 constexpr std::uint64_t kRunsPerThread = 4;
 constexpr std::uint64_t kShortestRun = 32768;  // elements

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cmath>
 
+#include "base/lanes.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/patterns/piece_window.h"
 #include "reduce/patterns/ring_plan.h"
@@ -65,10 +66,10 @@ class Rank {
   double peers() const noexcept { return site_.ranks - 1; }
 
   Train encode(const Train& inputs, double count, const BucketLoad& of, double values) noexcept {
-    return code(of.codec->encode, inputs, count, of, values);
+    return code(of.codec->encode, inputs, count, values, of.largest_part);
   }
   Train decode(const Train& inputs, double count, const BucketLoad& of, double values) noexcept {
-    return code(of.codec->decode, inputs, count, of, values);
+    return code(of.codec->decode, inputs, count, values, of.codec->shares_parts ? 0 : of.largest_part);
   }
   // The processor's work for sending or receiving messages.
   Train handle(const Train& inputs, double count, const BucketLoad& of, double values) noexcept {
@@ -91,13 +92,12 @@ class Rank {
   static double bytes(const BucketLoad& of, double values) noexcept {
     return values * of.codec->bits_per_value / 8;
   }
-  Train code(const CodingTime& time, const Train& inputs, double count, const BucketLoad& of,
-             double values) noexcept {
-    const double shared = values / site_.machine.coding_threads;
-    const double longest =
-        of.codec->shares_parts ? shared : std::max(shared, std::min(values, of.largest_part));
+  // `alone`: values that one thread codes, whatever the others do.
+  Train code(const CodingTime& time, const Train& inputs, double count, double values,
+             double alone) noexcept {
+    const int threads = values < kWorthSharing ? 1 : site_.machine.coding_threads;
     coding_seconds_ += count * time.of(values);
-    return processor_.work(inputs, count, time.of(longest));
+    return processor_.work(inputs, count, time.of(std::max(values / threads, std::min(values, alone))));
   }
 
   const Site& site_;

@@ -185,20 +185,25 @@ TEST(Machine, FewCoresShareWithTheComputation) {
   EXPECT_DOUBLE_EQ(step(workload, site, slow_codec(Pattern::kDirect)), 0.5 + 2 * 0.176);
 }
 
-TEST(Machine, ThreadsShareOutPartsOrTheirInside) {
+TEST(Machine, ThreadsShareOutPartsAndDecodeOneTogether) {
   Site site = bare_site(2);
   site.link = {1e12, 1e12, 0};
   CodecFigures codec = slow_codec(Pattern::kGather);
-  const double alone = 0.032 + 2 * 0.064;
-  site.machine.coding_threads = 2;
-  // Owner boundaries make two parts of the tensor: one for each thread.
-  EXPECT_NEAR(step(step_of({bucket_of(32000)}), site, codec), alone / 2, 1e-6);
-  const Workload one_part = step_of({{{{"bias", 16000}}, 0}});
-  EXPECT_NEAR(step(one_part, site, codec), alone / 2, 1e-6);  // half as many values, one thread
+  const Workload one_tensor = step_of({bucket_of(320000)});
+  const double alone = 0.32 + 2 * 0.64;
+  site.machine.coding_threads = 4;
+  // Owner boundaries make two parts of the tensor: one for each of two threads.
+  EXPECT_NEAR(step(one_tensor, site, codec), alone / 2, 1e-6);
   codec.shares_parts = true;
-  EXPECT_NEAR(step(one_part, site, codec), alone / 4, 1e-6);
-  site.machine.cores = 1;  // which the two threads share
-  EXPECT_NEAR(step(one_part, site, codec), alone / 2, 1e-6);
+  EXPECT_NEAR(step(one_tensor, site, codec), 0.32 / 2 + 2 * 0.64 / 4, 1e-6);
+  site.machine.cores = 2;  // which the four threads share
+  EXPECT_NEAR(step(one_tensor, site, codec), 2 * (0.32 / 2 + 2 * 0.64 / 4), 1e-6);
+  // Messages of `direct` are coded in less time than it takes to wake a thread.
+  codec = slow_codec(Pattern::kDirect);
+  site.machine.cores = 64;
+  const double shared = step(one_tensor, site, codec);
+  site.machine.coding_threads = 1;
+  EXPECT_DOUBLE_EQ(step(one_tensor, site, codec), shared);
 }
 
 TEST(Refusals, NameWhatIsOutOfItsRange) {

@@ -110,7 +110,7 @@ Status add_tier(const Candidate& candidate, const InputStep& step, const Row& ro
     part.tensor.dims = tensor.shape;
     const CodecInfo& info = (*channel)->codec_of(part, step.step).info();
     lossless = lossless && info.lossless;
-    shares_parts = shares_parts && info.name == "gcomp";
+    shares_parts = shares_parts && info.shares_parts();
   }
   // The optimizer cannot see what it drops: near-lossless, whatever the error of the values.
   figures.tier = tier_of(lossless, candidate.cuts_by_optimizer ? std::min(row.relative_l2, kNearLosslessError)

@@ -103,19 +103,20 @@ TEST(Tensors, AreThoseOfTheWidestStep) {
 
 TEST(Measuring, BitsTiersAndTimes) {
   const Input input = cut_for_exchange(input_of({tensor_of("weight", 100000)}));
+  const Input with_bias = cut_for_exchange(input_of({tensor_of("weight", 100000), tensor_of("bias", 10)}));
   const CodecFigures exact = measured("fp32", input);
   EXPECT_NEAR(exact.bits_per_value, 32, 0.05);
   EXPECT_EQ(exact.tier, Tier::kLossless);
   EXPECT_GT(exact.encode.value_seconds, 0);
   EXPECT_GT(exact.decode.value_seconds, 0);
-  EXPECT_FALSE(exact.shares_parts);
   const CodecFigures half = measured("bf16", input);
   EXPECT_NEAR(half.bits_per_value, 16, 0.05);
   EXPECT_EQ(half.tier, Tier::kNearLossless);
   EXPECT_EQ(measured("3lc", input).tier, Tier::kLossy);
   EXPECT_EQ(measured("gcomp:lossless=on", input).tier, Tier::kLossless);
   EXPECT_EQ(measured("gcomp", input).tier, Tier::kNearLossless);
-  EXPECT_TRUE(measured("gcomp", input).shares_parts);
+  EXPECT_TRUE(measured("gcomp", with_bias).shares_parts);  // though the bias travels raw
+  EXPECT_FALSE(measured("sbc", input).shares_parts);       // its chunks follow the data
   EXPECT_EQ(measured("gcomp:cut=18", input).tier, Tier::kLossy);
 }
 

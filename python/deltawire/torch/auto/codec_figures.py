@@ -143,7 +143,7 @@ class _Trial:
             "bits_per_value": 8 * statistics.mean(self._sizes[self.rounds // 2 :]) / values,
             "encode": coding[0],
             "decode": coding[1],
-            "shares_parts": all(rule.info.name == "gcomp" for rule in self._spec.rules),
+            "shares_parts": all(rule.info.shares_parts for rule in self._spec.rules),
         }
 
 

@@ -75,7 +75,7 @@ Outcome<void> read_figures(const PlanCommandOptions& options, Material& material
 
 Outcome<void> measure_codecs(const PlanCommandOptions& options, const std::vector<Candidate>& candidates,
                              const Input& input, Material& material, PlanReport& report) {
-  const Input cut = cut_for_exchange(input);
+  const Input cut = cut_for_exchange(input, options.parameters);
   MeasureOptions measure;
   measure.policy.min_elements = options.min_elements;
   measure.seconds = options.quick ? 0.02 : options.seconds;

@@ -119,6 +119,25 @@ Status add_tier(const Candidate& candidate, const InputStep& step, const Row& ro
   return {};
 }
 
+// How many times longer tensors are in a model of so many parameters, the longest one at most as a part.
+std::uint64_t times_larger(const InputStep& step, std::uint64_t parameters) {
+  std::uint64_t longest = 1;
+  for (const InputTensor& tensor : step.tensors)
+    longest = std::max<std::uint64_t>(longest, tensor.values.size());
+  return std::min(parameters / std::max<std::uint64_t>(1, step.values()), kMostPart / longest);
+}
+
+InputTensor repeated(const InputTensor& tensor, std::uint64_t times) {
+  InputTensor made;
+  made.name = tensor.name;
+  made.shape = {times * tensor.values.size()};
+  for (std::uint64_t i = 0; i < times; ++i) {
+    made.values.insert(made.values.end(), tensor.values.begin(), tensor.values.end());
+    made.significance.insert(made.significance.end(), tensor.significance.begin(), tensor.significance.end());
+  }
+  return made;
+}
+
 // A field of a figures file, found or refused by name.
 class Fields {
  public:
@@ -252,12 +271,17 @@ std::vector<PlanTensor> tensors_of(const Input& input) {
   return tensors;
 }
 
-Input cut_for_exchange(const Input& input) {
+Input cut_for_exchange(const Input& input, std::uint64_t parameters) {
   Input cut{input.name, input.about, {}};
   for (const InputStep& step : input.steps) {
     InputStep& made = cut.steps.emplace_back();
     made.step = step.step;
+    const std::uint64_t times = times_larger(step, parameters);
     for (const InputTensor& tensor : step.tensors) {
+      if (times > 1 && !tensor.pairs) {
+        made.tensors.push_back(repeated(tensor, times));
+        continue;
+      }
       if (tensor.values.size() <= kMostPart && !tensor.pairs) {
         made.tensors.push_back(tensor);
         continue;

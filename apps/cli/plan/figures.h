@@ -33,8 +33,9 @@ Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& te
 std::vector<PlanTensor> tensors_of(const Input& input);
 
 // Cuts the tensors as exchanges do, into parts of at most 81,920 elements. Larger parts would have other
-// figures, since statistics belong to parts, and caches are small.
-Input cut_for_exchange(const Input& input);
+// figures, since statistics belong to parts, and caches are small. Those of a model of so many `parameters`
+// are longer: values repeat, until the longest tensor fills a part.
+Input cut_for_exchange(const Input& input, std::uint64_t parameters = 0);
 
 // Measures on this machine with one thread: average bits, with error feedback if the codec has it, and the
 // time per message and per value. `input`: from cut_for_exchange. Nothing if interrupted. Failures: the codec

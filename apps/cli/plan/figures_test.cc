@@ -92,6 +92,22 @@ TEST(Cutting, PartsAreAsLongAsExchangesMakeThem) {
   EXPECT_EQ(parts[4].values.size(), 100);
 }
 
+TEST(Cutting, TensorsOfALargerModelAreLonger) {
+  InputTensor weight = tensor_of("weight", 1000);
+  weight.significance.assign(1000, 0.5F);
+  const Input small = input_of({weight, tensor_of("bias", 10)});
+  for (const auto& [parameters, times] :
+       {std::pair<std::uint64_t, std::size_t>(10'200, 10), {1'000'000, 81}, {0, 1}, {900, 1}}) {
+    const Input cut = cut_for_exchange(small, parameters);
+    const std::vector<InputTensor>& parts = cut.steps.front().tensors;
+    ASSERT_EQ(parts.size(), 2);
+    EXPECT_EQ(parts[0].values.size(), 1000 * times);
+    EXPECT_EQ(parts[0].significance.size(), 1000 * times);
+    EXPECT_EQ(parts[0].values.back(), weight.values.back());
+    EXPECT_EQ(parts[1].shape, std::vector<std::uint64_t>{10 * times});
+  }
+}
+
 TEST(Tensors, AreThoseOfTheWidestStep) {
   Input input = input_of({tensor_of("a", 10)});
   input.steps.emplace_back().tensors = {tensor_of("a", 10), tensor_of("b", 20), tensor_of("empty", 0)};

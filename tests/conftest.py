@@ -7,6 +7,7 @@ import signal
 from multiprocessing import forkserver
 
 import pytest
+from ports import kept_port
 
 _FRESH = {
     signal.SIGINT: signal.default_int_handler,
@@ -34,6 +35,13 @@ multiprocessing.set_forkserver_preload(
         "tests.fork_server",
     ]
 )
+
+
+@pytest.fixture
+def address():
+    """Where a rank 0 may listen."""
+    with kept_port() as port:
+        yield f"127.0.0.1:{port}"
 
 
 def pytest_configure(config):

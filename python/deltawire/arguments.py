@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+import numbers
+import operator
 import os
 import re
 from typing import Literal, TypedDict, get_args
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 
 _SECRET_BYTES = 16
 _MOST = (1 << 63) - 1  # what the core's counts hold
@@ -37,7 +39,7 @@ class Coding:
         Raises InvalidArgumentError."""
         check_count("min_elements", self.min_elements)
         if self.threads is not None:
-            _check_whole("threads", self.threads, 1, _MOST_THREADS)
+            check_whole("threads", self.threads, 1, _MOST_THREADS)
         revert, nonfinite = str(self.revert), str(self.nonfinite)
         return _core.ReducerOptions(self.min_elements, revert, self.threads or 0, nonfinite, device)
 
@@ -77,23 +79,19 @@ class Connection:
         """Raises InvalidArgumentError for what is no carrier, and for encryption that the group
         does not have."""
         if self.carrier not in get_args(Carrier):
-            raise make_error(
-                "InvalidArgument", f'carrier={self.carrier!r} is unknown; use "tcp" or "group"'
-            )
+            raise invalid(f'carrier={self.carrier!r} is unknown; use "tcp" or "group"')
         if self.carrier == "group" and encryption == "required":
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 'carrier="group" and encryption="required" don\'t go together: the process group '
-                "carries messages as they are; leave one of them out",
+                "carries messages as they are; leave one of them out"
             )
 
     def check_by_tcp(self, what: str) -> None:
         """Raises InvalidArgumentError for another carrier, which `what` does not take."""
         if self.carrier != "tcp":
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{what} takes no carrier={self.carrier!r}; leave it out: only register with a "
-                "codec, and LocalSteps, let the process group carry messages",
+                "codec, and LocalSteps, let the process group carry messages"
             )
 
 
@@ -135,9 +133,7 @@ def require_use(spec: _core.Spec, argument: str) -> None:
         return
     users = [info.name for info in _core.registered_codecs() if info.significance]
     advice = f", or use a codec that cuts by it: {', '.join(users)}" if users else ""
-    raise make_error(
-        "InvalidArgument", f"{argument} has no effect with '{spec.given}'; leave it out{advice}"
-    )
+    raise invalid(f"{argument} has no effect with '{spec.given}'; leave it out{advice}")
 
 
 def check_reducer(spec: str, options: _core.ReducerOptions) -> None:
@@ -159,10 +155,10 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...], words: s
 
 def timeout_in_ms(seconds: float, name: str = "timeout") -> int:
     """Whole milliseconds, at least one; raises InvalidArgumentError."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
-        raise make_error("InvalidArgument", f"{name}={seconds!r} must be a number of seconds")
+    if not is_number(seconds):
+        raise invalid(f"{name}={seconds!r} must be a number of seconds")
     if not (0 < seconds <= 86_400) or math.isnan(seconds):
-        raise make_error("InvalidArgument", f"{name}={seconds} must be 0 < seconds <= 86,400")
+        raise invalid(f"{name}={seconds} must be 0 < seconds <= 86,400")
     return max(1, round(1e3 * seconds))
 
 
@@ -171,14 +167,13 @@ def ports(port: int | str | None) -> tuple[int, int]:
     means any free one. Raises InvalidArgumentError."""
     source = "port"
     if port is None:
-        source, port = "DELTAWIRE_PORT", os.environ.get("DELTAWIRE_PORT", 0)
+        source, port = "DELTAWIRE_PORT", os.environ.get("DELTAWIRE_PORT") or 0
     found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", str(port), re.ASCII)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (-1, -1)
     if not (1 <= first <= last <= 65_535 or first == last == 0):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f'{source}={port!r} must be a port such as 29600, a range such as "29600-29699" with '
-            "a port for every rank of this machine, or 0 for any free one",
+            "a port for every rank of this machine, or 0 for any free one"
         )
     return first, last
 
@@ -195,10 +190,9 @@ def secret(token: str | bytes | None) -> bytes | None:
     if isinstance(token, bytes):
         token = _core.trim_secret(token)
     if not isinstance(token, bytes) or len(token) < _SECRET_BYTES:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"the token (token= or DELTAWIRE_TOKEN) must be text or bytes, {_SECRET_BYTES} bytes "
-            "or more, hard to guess: make one with `openssl rand -hex 32`",
+            "or more, hard to guess: make one with `openssl rand -hex 32`"
         )
     return token
 
@@ -207,14 +201,13 @@ def encryption(setting: str | None, has_secret: bool, default: str = "auto") -> 
     """`setting`, or else DELTAWIRE_ENCRYPTION, or else `default`. Raises InvalidArgumentError for
     what is none, and for "required" without a secret of the ranks' own."""
     if setting is None:
-        setting = os.environ.get("DELTAWIRE_ENCRYPTION", default)
+        setting = os.environ.get("DELTAWIRE_ENCRYPTION") or default
     _core.check_encryption(str(setting))
     if setting == "required" and not has_secret:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             'encryption="required" needs a token that the network has not seen: set '
             "DELTAWIRE_TOKEN to the same value on every rank, or pass token=; make one with "
-            "`openssl rand -hex 32`",
+            "`openssl rand -hex 32`"
         )
     return setting
 
@@ -224,43 +217,51 @@ def check_unicode(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise make_error("InvalidArgument", f"the name {name!r} is not Unicode text") from None
+        raise invalid(f"the name {name!r} is not Unicode text") from None
 
 
-def check_positive(name: str, value: int) -> None:
-    """Raises InvalidArgumentError for anything but a whole number, 1 or more, of 63 bits."""
-    _check_whole(name, value, 1, _MOST)
+def check_positive(name: str, value: int) -> int:
+    """The whole number, NumPy's too, 1 or more, of 63 bits; raises InvalidArgumentError."""
+    return check_whole(name, value, 1, _MOST)
 
 
-def check_count(name: str, value: int) -> None:
-    """Raises InvalidArgumentError for anything but a whole number, 0 or more, of 63 bits."""
-    _check_whole(name, value, 0, _MOST)
+def check_count(name: str, value: int) -> int:
+    """The whole number, NumPy's too, 0 or more, of 63 bits; raises InvalidArgumentError."""
+    return check_whole(name, value, 0, _MOST)
 
 
-def check_rank(rank: int, world_size: int = _MOST_RANKS) -> None:
-    """Raises InvalidArgumentError for anything but one of `world_size` ranks, 65,535 at most."""
-    check_count("rank", rank)
-    check_positive("world_size", world_size)
+def check_rank(rank: int, world_size: int = _MOST_RANKS) -> tuple[int, int]:
+    """Both; raises InvalidArgumentError but for one of `world_size` ranks, 65,535 at most."""
+    rank, world_size = check_count("rank", rank), check_positive("world_size", world_size)
     if rank >= world_size or world_size > _MOST_RANKS:
-        raise make_error(
-            "InvalidArgument",
-            f"rank={rank} must be below world_size={world_size}, and that at most {_MOST_RANKS:,}",
+        raise invalid(
+            f"rank={rank} must be below world_size={world_size}, and that at most {_MOST_RANKS:,}"
         )
+    return rank, world_size
 
 
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        end = f"to {most:,}" if isinstance(value, int) and value > most else "or more"
-        raise make_error(
-            "InvalidArgument", f"{name}={value!r} must be a whole number, {least} {end}"
-        )
+def check_whole(name: str, value: int, least: int, most: int) -> int:
+    """The whole number, NumPy's too, `least` ... `most`; raises InvalidArgumentError."""
+    try:
+        whole = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        whole = least - 1
+    if not least <= whole <= most:
+        end = f"to {most:,}" if whole > most else "or more"
+        raise invalid(f"{name}={value!r:.80} must be a whole number, {least} {end}")
+    return whole
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a real number, NumPy's too."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def check_scale(scale: float) -> None:
     """Raises InvalidArgumentError for anything but a finite number above 0."""
     check_finite("scale", scale)
     if scale <= 0:
-        raise make_error("InvalidArgument", f"scale={scale!r} must be above 0")
+        raise invalid(f"scale={scale!r} must be above 0")
 
 
 def check_finite(name: str, value: float) -> None:
@@ -271,4 +272,4 @@ def check_finite(name: str, value: float) -> None:
     except (TypeError, ValueError, OverflowError, RuntimeError):
         finite = False
     if not finite:
-        raise make_error("InvalidArgument", f"{name}={value!r:.80} must be a finite number")
+        raise invalid(f"{name}={value!r:.80} must be a finite number")

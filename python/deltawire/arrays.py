@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from deltawire import arguments
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error
 
 # The dtypes that the core supports, by its names and NumPy's.
 DTYPES = "float32", "bfloat16", "float16"
@@ -99,7 +99,7 @@ def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray
         (found.flags.writeable, "read-only; give a copy"),
     ):
         if not right:
-            raise make_error("InvalidArgument", f"'{name}' is written in place and is {words}")
+            raise invalid(f"'{name}' is written in place and is {words}")
     return found
 
 
@@ -110,18 +110,17 @@ def check_apart(places: Iterable[tuple]) -> None:
     filled = [each for each in ranges if each[0] < each[1]]
     for (_, end, name), (following, _, other) in itertools.pairwise(filled):
         if end > following:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"'{name}' and '{other}' share memory, and both are written in place: give one of "
-                "them, or a copy",
+                "them, or a copy"
             )
 
 
 def check_names(arrays) -> None:
     """Raises unless `arrays` is a non-empty mapping of names to arrays."""
     if not hasattr(arrays, "items") or not arrays:
-        raise make_error("InvalidArgument", "give at least one array, by name, in a dict")
+        raise invalid("give at least one array, by name, in a dict")
     for name in arrays:
         if not isinstance(name, str):
-            raise make_error("InvalidArgument", f"the name {name!r} of an array is not a string")
+            raise invalid(f"the name {name!r} of an array is not a string")
         arguments.check_unicode(name)

@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from deltawire import _core, arguments, arrays
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +72,9 @@ class Channel:
         Raises:
             InvalidArgumentError (a ValueError): a bad spec, or another invalid argument.
         """
-        arguments.check_rank(rank, world_size)
+        self.rank, self.world_size = arguments.check_rank(rank, world_size)
         arguments.check_count("min_elements", min_elements)
         arguments.check_count("seed", seed)
-        self.rank, self.world_size = rank, world_size
         self._core = _core.Channel(
             arguments.check_spec(spec), min_elements, str(revert), bool(error_feedback), seed
         )
@@ -134,8 +133,8 @@ class Channel:
                 don't keep the channel from step to step. Default: the last one's plus 1. "State"
                 while another step is open.
             out: writable, contiguous memory of at least `message_bound(...)` bytes (a bytearray, a
-                uint8 array) for the message, for programs that keep it: of new memory each page is
-                made first, which may take as long as encoding.
+                uint8 array), apart from the arrays, for the message, for programs that keep it: of
+                new memory each page is made first, which may take as long as encoding.
 
         Returns:
             The message; with `out` a view of its first bytes.
@@ -150,7 +149,7 @@ class Channel:
         arguments.check_scale(scale)
         room = None if out is None else memoryview(out).cast("B")
         if room is not None and room.readonly:
-            raise make_error("InvalidArgument", "'out' can't be written: give a bytearray or array")
+            raise invalid("'out' can't be written: give a bytearray or array")
         read = {name: arrays.to_read(name, array) for name, array in arrays_by_name.items()}
         with self._lock:
             if step is not None:
@@ -162,7 +161,7 @@ class Channel:
                 else:
                     message = room[: self._core.encode_to(*given, np.frombuffer(room, np.uint8))]
             except BaseException as error:
-                if getattr(error, "code", None) != "OutputTooSmall":
+                if getattr(error, "code", None) not in ("OutputTooSmall", "InvalidArgument"):
                     self._end(self._core.revert)
                 raise
             self._open = True
@@ -194,7 +193,7 @@ class Channel:
                 self._end(self._core.revert)
 
     def _go_to(self, step: int) -> None:
-        arguments.check_count("step", step)
+        step = arguments.check_count("step", step)
         if self._open and step != self._step:
             raise make_error(
                 "State", f"step {self._step} is open; commit or revert it before step {step}"
@@ -241,9 +240,9 @@ class Channel:
         arrays.check_names(into)
         arguments.check_finite("scale", scale)
         if step is not None:
-            arguments.check_count("step", step)
+            step = arguments.check_count("step", step)
         if rank is not None:
-            arguments.check_rank(rank)
+            rank, _ = arguments.check_rank(rank)
         written = {
             name: arrays.to_write(name, array, arrays.DTYPES) for name, array in into.items()
         }

@@ -150,3 +150,8 @@ def make_error(
     """The exception for an error code (also called by the core). fields: of `DeltawireError`."""
     kind = _BY_CODE.get(code, DeltawireError)
     return kind(message, code, suspect, last_committed_step, **fields)
+
+
+def invalid(message: str) -> DeltawireError:
+    """The exception for an argument that can't be."""
+    return make_error("InvalidArgument", message)

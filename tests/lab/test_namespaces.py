@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import forked_demo
@@ -39,25 +38,23 @@ def test_without_iproute2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 def reaches(network: Namespaces, one: int, other: int, seconds: float = 10.0) -> bool:
     """Whether a rank can connect to another one within that time."""
-    found = []
 
-    def run() -> None:  # only this thread changes its namespace
+    def run() -> bool:  # only this thread changes its namespace
         network.enter(one)
         with concurrent.futures.ThreadPoolExecutor(1) as listener:
             ours = listener.submit(listen).result()
         with contextlib.suppress(TimeoutError), ours:
             at = network.address(other), ours.getsockname()[1]
             socket.create_connection(at, timeout=seconds).close()
-            found.append(one)
+            return True
+        return False
 
     def listen() -> socket.socket:
         network.enter(other)
         return socket.create_server(("", 0))
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return bool(found)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
 
 
 def test_a_split_network_heals(namespaces):

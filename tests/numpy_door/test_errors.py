@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,17 +17,8 @@ MS = 60_000
 
 def at_once(*calls) -> list:
     """What each returned, on threads of their own."""
-    found = [None] * len(calls)
-
-    def run(place, call):
-        found[place] = call()
-
-    threads = [threading.Thread(target=run, args=each) for each in enumerate(calls)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(lambda call: call(), calls))
 
 
 def of_part(spec: str) -> list:

@@ -14,7 +14,6 @@ from pathlib import Path
 import deltawire
 import numpy as np
 import pytest
-from ports import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DELTAWIRE_BUILD", ROOT / "build" / "release"))
@@ -36,12 +35,6 @@ try:
 except deltawire.DeltawireError as error:
     print(f"{error.code}: {error}")
 """
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    with kept_port() as port:
-        yield f"127.0.0.1:{port}"
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import deltawire
@@ -17,12 +16,6 @@ from ports import kept_port
 
 TOKEN = "a token of the tests, long enough"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "numpy_two_ranks.py"
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    with kept_port() as port:
-        yield f"127.0.0.1:{port}"
 
 
 def session(

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import re
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import deltawire
@@ -103,21 +103,15 @@ def test_a_killed_rank_costs_the_steps_since_the_checkpoint(tmp_path):
 
 def met(store, ranks, timeout=20.0):
     """What each of `ranks`, (rank, world size), agreed on, or raised."""
-    found = {}
 
-    def meet(rank, world_size):
+    def meet(place):
         try:
-            seconds = datetime.timedelta(seconds=timeout)
-            found[rank] = agree_on_attempt(store, rank, world_size, seconds)
+            return agree_on_attempt(store, *place, datetime.timedelta(seconds=timeout))
         except deltawire.DeltawireError as error:
-            found[rank] = error
+            return error
 
-    threads = [threading.Thread(target=meet, args=place) for place in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [found[rank] for rank, _ in ranks]
+    with ThreadPoolExecutor(len(ranks)) as threads:
+        return list(threads.map(meet, ranks))
 
 
 def test_every_attempt_has_a_name_of_its_own():

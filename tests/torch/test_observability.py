@@ -143,7 +143,9 @@ def summarised(rank, world_size, report):
     lines = logged()
     model = wrapped(Net())
     wrong = attempted(lambda: deltawire.torch.register(model, "3lc", summary_every=0))
-    hook = deltawire.torch.register(model, "3lc", summary_every=2)
+    hook = deltawire.torch.register(model, "3lc", summary_every=1)
+    hook.summary_every = 2
+    wrong += attempted(lambda: setattr(hook, "summary_every", "x"))
     for number in range(7):
         train_step(model, rank, number)
     hook.close()
@@ -155,6 +157,7 @@ def test_rank_0_logs_a_line_every_so_many_steps():
     (wrong, (first, *lines), records), (_, silent, _) = results(summarised, 2)
     assert first.startswith("direct(3lc"), "what will happen, said at registration"
     assert "summary_every=0 must be a whole number, 1 or more" in wrong[1]
+    assert "summary_every='x' must be a whole number, 1 or more" in wrong[4]
     assert silent == []
     assert [line.split(":")[0] for line in lines] == ["step 2", "step 4", "step 6"]
     for number, line in enumerate(lines):
@@ -215,7 +218,7 @@ def test_what_the_page_names_exists():
     page = (Path(__file__).resolve().parents[2] / "docs/guides/observability.md").read_text()
     members = set(re.findall(r"`hook\.(\w+)", page))
     assert {"metrics", "buckets", "scalars", "explain", "summary_every"} <= members
-    for name in members - {"summary_every"}:  # which is of an instance
+    for name in members:
         assert hasattr(deltawire.torch.Hook, name), name
     functions = set(re.findall(r"`deltawire\.torch\.(\w+)", page))
     assert functions == {"register", "timeline", "trace"}

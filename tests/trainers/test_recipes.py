@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hosts import hosts
@@ -88,7 +88,6 @@ def test_slurm_program(tmp_path):
 @pytest.mark.thorough
 def test_torchrun_on_two_hosts(tmp_path):
     shutil.copy(FOLDER / "ddp.py", tmp_path)
-    said = {}
 
     def host(number, namespaces):
         done = subprocess.run(
@@ -107,15 +106,11 @@ def test_torchrun_on_two_hosts(tmp_path):
             text=True,
             timeout=100,
         )
-        said[number] = (done.returncode, done.stdout)
+        return done.returncode, done.stdout
 
-    with hosts() as network:
-        threads = [threading.Thread(target=host, args=(n, network)) for n in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert {number: code for number, (code, _) in said.items()} == {0: 0, 1: 0}, said
+    with hosts() as network, ThreadPoolExecutor(2) as threads:
+        said = list(threads.map(lambda number: host(number, network), range(2)))
+    assert [code for code, _ in said] == [0, 0], said
     for number in range(2):
         assert re.search(rf"rank {number}: loss", said[number][1])
     check_ratio(said[0][1] + said[1][1])

@@ -7,7 +7,7 @@ import numpy as np
 
 from deltawire import arguments, arrays
 from deltawire.channel import Channel
-from deltawire.errors import DeltawireError, check_state_given, make_error
+from deltawire.errors import DeltawireError, check_state_given, invalid, make_error
 from deltawire.rounds import lossless
 from deltawire.rounds.limits import brief
 from deltawire.rounds.messages import (
@@ -207,7 +207,7 @@ class Client:
         """
         if self._answers is None:
             raise make_error("State", "nothing was received; call receive() before reply()")
-        arguments.check_positive("samples", samples)
+        samples = arguments.check_positive("samples", samples)
         momentum = self._checked(momentum)
         update = as_float32(trained)
         check_layout(layout_of(update), self.layout.tensors, "what was trained")
@@ -242,7 +242,7 @@ class Client:
                     buffer[np.zeros(shapes[name], bool)] = 0
                 except (TypeError, ValueError, RuntimeError) as cause:
                     words = f"the momentum of '{name}' can't be written ({cause})"
-                    raise make_error("InvalidArgument", words) from cause
+                    raise invalid(words) from cause
         return found
 
     def _mask(self, frame: bytes, momentum: list[Mapping[str, np.ndarray]]) -> None:
@@ -290,10 +290,9 @@ class Client:
         check_state_given(state, _STATE)
         for key, kind in _STATE.items():
             if type(state[key]) is not kind:
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"the state's {key} is a {type(state[key]).__name__}, not {kind.__name__}; "
-                    "load what state() returned",
+                    "load what state() returned"
                 )
         layout = ModelLayout.from_text(state["layout"]) if state["layout"] else None
         tensors, values = layout.tensors if layout else (), state["model"]

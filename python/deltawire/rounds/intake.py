@@ -7,8 +7,9 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
+from deltawire.arguments import check_positive
 from deltawire.channel import Channel
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, make_error
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, too_large
 from deltawire.rounds.messages import Layout, Reply, zeros
 
@@ -54,6 +55,7 @@ class Intake:
         min_elements: int = 256,
     ) -> None:
         check_limit("max_norm", max_norm)
+        check_positive("max_samples", max_samples)
         self._min_elements = min_elements
         self._max_norm, self._max_samples = max_norm, max_samples
         self._channels: OrderedDict[str, Channel] = OrderedDict()  # the last used one is last
@@ -101,7 +103,7 @@ class Intake:
             self.refuse(client, reply.round)
             if isinstance(error, DeltawireError):
                 raise
-            raise make_error("InvalidArgument", f"no fields of a Reply: {brief(error)}") from error
+            raise invalid(f"no fields of a Reply: {brief(error)}") from error
         self._accepted[client] = reply.round
         return update
 
@@ -136,7 +138,7 @@ class Intake:
                 "Mismatch", f"the reply is of codec {spec[:80]!r}; due is {self._due!r}"
             )
         if len(spec) > _MOST_SPEC_CHARACTERS:
-            raise make_error("InvalidArgument", f"{spec[:40]!r} is not a codec spec")
+            raise invalid(f"{spec[:40]!r} is not a codec spec")
         if spec not in self._channels:
             # With error feedback, like the clients': they may leave out a tensor of zeros.
             channel = Channel(spec, min_elements=self._min_elements)
@@ -169,7 +171,6 @@ def added(
 def check_samples(samples: object, most: int) -> None:
     """Raises InvalidArgumentError for anything but a whole number, 1 ... most."""
     if not isinstance(samples, int) or isinstance(samples, bool) or not 1 <= samples <= most:
-        raise make_error(
-            "InvalidArgument",
-            f"the sample count {brief(repr(samples), 40)} is not a whole number, 1 ... {most:,}",
+        raise invalid(
+            f"the sample count {brief(repr(samples), 40)} is not a whole number, 1 ... {most:,}"
         )

@@ -4,7 +4,8 @@ import dataclasses
 import math
 from collections.abc import Hashable, Mapping
 
-from deltawire.errors import DeltawireError, make_error
+from deltawire.arguments import is_number
+from deltawire.errors import DeltawireError, invalid, make_error
 
 _FEWEST = 3  # fewer replies have no majority
 
@@ -28,9 +29,8 @@ class Medians:
 
     def __post_init__(self) -> None:
         factor = self.factor
-        number = isinstance(factor, int | float) and not isinstance(factor, bool)
-        if not (number and 1 <= factor < math.inf):
-            raise make_error("InvalidArgument", f"Medians({factor!r}): give a number from 1 on")
+        if not (is_number(factor) and 1 <= factor < math.inf):
+            raise invalid(f"Medians({factor!r}): give a number from 1 on")
 
     def of(self, values: Mapping[Hashable, float]) -> float | None:
         """The limit for these replies; None if all are 0."""
@@ -46,12 +46,9 @@ TWO_MEDIANS = Medians(2.0)
 
 def check_limit(name: str, value: object) -> None:
     """Raises "InvalidArgument" unless a limit is a number above 0, `Medians` or None."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    if not (value is None or number or isinstance(value, Medians)):
-        raise make_error(
-            "InvalidArgument",
-            f"{name}={value!r} must be a number above 0, rounds.Medians(factor), or None",
-        )
+    positive = is_number(value) and value > 0
+    if not (value is None or positive or isinstance(value, Medians)):
+        raise invalid(f"{name}={value!r} must be a number above 0, rounds.Medians(factor), or None")
 
 
 def too_large(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from deltawire import _core, arguments
-from deltawire.errors import DeltawireError, check_state_given, make_error
+from deltawire.errors import DeltawireError, check_state_given, invalid
 from deltawire.session.history import History, Metrics, metrics_of
 
 STATE_VERSION = 1
@@ -58,10 +58,9 @@ class BaseSession:
         for key, value in place.items():
             if state[key] != value:
                 advice = self._resize_advice if key == "world_size" else _SAME_PLACE
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"the state has {key} {state[key]}, but this {self._kind} has {value}; "
-                    + advice,
+                    + advice
                 )
         for key in counts:
             arguments.check_count(f"the state's {key}", state[key])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deltawire import _core, arguments
-from deltawire.errors import DeltawireError, changed, make_error
+from deltawire.errors import DeltawireError, changed, invalid, make_error
 from deltawire.session.leaving import problem_of
 
 logger = logging.getLogger("deltawire")
@@ -19,11 +19,11 @@ State = Callable[[], Mapping[str, Any]]
 def check_membership(elastic: bool, at_least: object, state: object) -> None:
     """Raises InvalidArgumentError for arguments of `Session` that don't go together."""
     if not elastic and (at_least is not None or state is not None):
-        raise make_error("InvalidArgument", "at_least= and state= are for elastic=True")
+        raise invalid("at_least= and state= are for elastic=True")
     if at_least is not None:
         arguments.check_positive("at_least", at_least)
     if state is not None and not callable(state):
-        raise make_error("InvalidArgument", "state= must be a function that returns arrays by name")
+        raise invalid("state= must be a function that returns arrays by name")
 
 
 def log(line: str) -> None:
@@ -65,9 +65,7 @@ def _as_array(name: object, array: object) -> np.ndarray:
 
 
 def _no_state(what: str) -> DeltawireError:
-    return make_error(
-        "InvalidArgument", f"state= gave {what}, where a dict of arrays by name is due"
-    )
+    return invalid(f"state= gave {what}, where a dict of arrays by name is due")
 
 
 def joined_arrays(session: _core.ElasticSession) -> dict[str, np.ndarray] | None:

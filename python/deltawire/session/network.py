@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from deltawire import _core, arguments
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid
 from deltawire.session.elastic import log
 
 Address = tuple[str, int]
@@ -91,10 +91,9 @@ def secret_of(token: str | bytes | None, alone: bool) -> bytes:
     (`alone`) needs none. Raises InvalidArgumentError."""
     secret = arguments.secret(token)
     if secret is None and not alone:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             "no token: set DELTAWIRE_TOKEN to the same value on every rank, or pass token=; make "
-            "one with `openssl rand -hex 32`",
+            "one with `openssl rand -hex 32`"
         )
     return _core.token_of(secret or bytes(32))
 
@@ -122,9 +121,8 @@ class Doors:
     def only(self) -> Address:
         """The one address of a session with a fixed number of ranks."""
         if len(self._named) > 1:
-            raise make_error(
-                "InvalidArgument",
-                f"{len(self._named)} addresses, which are for elastic=True: give rank 0's alone",
+            raise invalid(
+                f"{len(self._named)} addresses, which are for elastic=True: give rank 0's alone"
             )
         return self.first
 
@@ -142,14 +140,13 @@ class Doors:
             try:
                 lines = Path(self.text[1:]).read_text(encoding="utf-8").splitlines()
             except (OSError, UnicodeDecodeError) as cause:
-                raise make_error("InvalidArgument", f"addresses can't be read: {cause}") from cause
+                raise invalid(f"addresses can't be read: {cause}") from cause
             texts = [line.partition("#")[0] for line in lines]
         texts = [each.strip() for each in texts if each.strip()]
         if not texts:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"no address{f' in {self.text[1:]}' if self.text else ''}: pass rank 0's, "
-                'address="10.0.0.1:29600", or set DELTAWIRE_ADDRESS',
+                'address="10.0.0.1:29600", or set DELTAWIRE_ADDRESS'
             )
         return [_core.parse_endpoint(each, "address") for each in texts]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from deltawire import _core, arguments, arrays
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, make_error
 from deltawire.session import elastic as members
 from deltawire.session.base_session import BaseSession
 from deltawire.session.history import History, Metrics
@@ -198,10 +198,9 @@ class Session(ClosesAtEnd, BaseSession):
 
     def _check_weights_fit(self) -> None:
         if self._min_elements < LEAST_ELEMENTS:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"weights need min_elements={LEAST_ELEMENTS} or more: they are an array of one "
-                "element, which must be sent uncompressed",
+                "element, which must be sent uncompressed"
             )
 
     def _take_step(
@@ -377,16 +376,14 @@ class _Waiting:
 
 def _bytes_of(residuals: object) -> bytearray:
     if not isinstance(residuals, bytes | bytearray | memoryview):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"the state's residuals are a {type(residuals).__name__}, not bytes; load what save() "
-            "gave",
+            "gave"
         )
     return bytearray(residuals)
 
 
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if rank is None or world_size is None:
-        raise make_error("InvalidArgument", "rank= and world_size= are missing")
-    arguments.check_rank(rank, world_size)
-    return rank, world_size
+        raise invalid("rank= and world_size= are missing")
+    return arguments.check_rank(rank, world_size)

@@ -12,11 +12,12 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, make_error
 from deltawire.session.base_session import BaseSession
 from deltawire.session.history import History
 from deltawire.session.leaving import ClosesAtEnd, exception_under_way, gave_up
 from deltawire.torch.core import abort
+from deltawire.torch.core.arguments import check_every
 from deltawire.torch.metrics import scalars as flat
 from deltawire.torch.metrics.explanation import Explanation, TensorRow, explanation
 
@@ -71,8 +72,6 @@ class Participant(ClosesAtEnd, BaseSession):
 
     Attributes:
         rank, world_size: in the process group.
-        summary_every: steps between the lines that rank 0 logs (logger "deltawire", INFO); None:
-            none. May be set between steps.
         group: the process group of the ranks that take part; None: all.
         encryption: of the connections between ranks: "auto", "required" or "off".
         carrier: of messages: "tcp" or "group".
@@ -103,6 +102,17 @@ class Participant(ClosesAtEnd, BaseSession):
         self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
             abort.watch(self)
+
+    @property
+    def summary_every(self) -> int | None:
+        """Steps between the lines that rank 0 logs (logger "deltawire", INFO); None: none. May be
+        set between steps; InvalidArgumentError for anything but a whole number, 1 or more."""
+        return self._summary_every
+
+    @summary_every.setter
+    def summary_every(self, steps: int | None) -> None:
+        check_every("summary_every", steps)
+        self._summary_every = steps
 
     @functools.cached_property
     def parsed_spec(self) -> _core.Spec:
@@ -228,9 +238,7 @@ class Participant(ClosesAtEnd, BaseSession):
         if not isinstance(residuals, torch.Tensor) or residuals.dtype != torch.uint8:
             tensor = isinstance(residuals, torch.Tensor)
             kind = residuals.dtype if tensor else type(residuals).__name__
-            raise make_error(
-                "InvalidArgument", f"the state's residuals are {kind}, not a uint8 tensor"
-            )
+            raise invalid(f"the state's residuals are {kind}, not a uint8 tensor")
 
     def _load_residuals(self, state: dict) -> None:
         """Restores a state's residuals, or raises DeltawireError and changes nothing."""

@@ -101,7 +101,6 @@ class Connector:
             history=history,
             check=check_for(self.settings.compare_every, self.group),
             group=self.group,
-            summary_every=self.settings.summary_every,
         )
         self._rules = uses.rules
         if self.optimizer is not None and self._rules.take is not None:

@@ -143,13 +143,13 @@ class AutoHook(Participant):
         history = History(place[0], self._nonfinite_advice)
         self._connector = connector
         self._chooser: Chooser | None = None
-        native, group = DetachedSession(NATIVE), None
+        native, group, every = DetachedSession(NATIVE), None, None
         if connector is not None:
             self._measuring = Measuring(connector, probe)
             self._chooser = Chooser(connector, self._measuring, history)
-            group = connector.group
+            group, every = connector.group, connector.settings.summary_every
             native = NativeExchange(self._measuring, group)
-        super().__init__(native, place, history, group=group)
+        super().__init__(native, place, history, group=group, summary_every=every)
         self._failure: DeltawireError | None = None  # of the talk before the step under way
         self._backward_end = BackwardEnd()
         self._check_forward = torch.compiler.disable(_after_forward)
@@ -201,6 +201,7 @@ class AutoHook(Participant):
         timed = chooser.is_timed
         hook = chooser.hook_for(bucket)
         if hook is not None:
+            hook.summary_every = self.summary_every
             exchanged = hook.deltawire_hook(state, bucket)
         else:
             if self._hook is not None:

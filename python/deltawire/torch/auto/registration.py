@@ -3,7 +3,7 @@
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.torch.auto.connector import Connector
 from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.measuring import PROBE_SPEC
@@ -42,9 +42,8 @@ def register_auto(ddp_model: DistributedDataParallel, spec: str, settings: Setti
 
 def _check_spec(spec: str) -> None:
     if spec.strip() != arguments.AUTO:
-        raise make_error(
-            "InvalidArgument",
-            f'{spec!r}: "auto" has no parameters; write "auto", and what it may lose as tier=',
+        raise invalid(
+            f'{spec!r}: "auto" has no parameters; write "auto", and what it may lose as tier='
         )
 
 
@@ -53,30 +52,26 @@ def _check_settings(settings: Settings) -> None:
     arguments.check_every("summary_every", settings.summary_every)
     settings.check_no_fold('"auto", which begins with the process group\'s own all-reduce')
     if arguments.encryption(settings.connection.encryption, has_secret=True) == "required":
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             'encryption="required" and "auto" don\'t go together: it begins with the process '
-            "group's own all-reduce, which is in the clear; name a codec",
+            "group's own all-reduce, which is in the clear; name a codec"
         )
     settings.connection.check_by_tcp('"auto"')
     if settings.connection.link is not None:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             "link= and \"auto\" don't go together: it slows deltawire's messages alone, and the "
-            "native all-reduce would always win; leave it out, or name a codec",
+            "native all-reduce would always win; leave it out, or name a codec"
         )
 
 
 def _check_tensors(parameters: DDPParameters) -> None:
     if parameters.sparse:
         name = parameters.sparse[0][0]
-        raise make_error(
-            "InvalidArgument",
-            f"\"auto\" plans for dense gradients, and those of '{name}' are sparse; name a codec",
+        raise invalid(
+            f"\"auto\" plans for dense gradients, and those of '{name}' are sparse; name a codec"
         )
     if len(parameters.devices) > 1:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             '"auto" times a step by the clock of its device, and the model is on several; name a '
-            "codec (`deltawire plan` says which)",
+            "codec (`deltawire plan` says which)"
         )

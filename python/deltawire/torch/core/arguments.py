@@ -8,53 +8,27 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.arguments import (
-    Carrier,
-    Coding,
-    Connection,
-    ConnectionKeywords,
-    Encryption,
-    Nonfinite,
-    Revert,
-    Tier,
-    check_count,
-    check_kind,
-    check_listening,
-    check_positive,
-    check_reducer,
-    check_spec,
-    encryption,
-    ports,
-    require_use,
-    secret,
-    spec_of,
-    timeout_in_ms,
-)
-from deltawire.errors import DTypeError, make_error
-
-# What is handed on; the rest is here.
-__all__ = [
-    "Carrier",
-    "Coding",
-    "Connection",
-    "ConnectionKeywords",
-    "Encryption",
-    "Nonfinite",
-    "Revert",
-    "Tier",
-    "check_count",
-    "check_kind",
-    "check_listening",
-    "check_positive",
-    "check_reducer",
-    "check_spec",
-    "encryption",
-    "ports",
-    "require_use",
-    "secret",
-    "spec_of",
-    "timeout_in_ms",
-]
+from deltawire.arguments import Carrier as Carrier
+from deltawire.arguments import Coding as Coding
+from deltawire.arguments import Connection as Connection
+from deltawire.arguments import ConnectionKeywords as ConnectionKeywords
+from deltawire.arguments import Encryption as Encryption
+from deltawire.arguments import Nonfinite as Nonfinite
+from deltawire.arguments import Revert as Revert
+from deltawire.arguments import Tier as Tier
+from deltawire.arguments import check_count as check_count
+from deltawire.arguments import check_kind as check_kind
+from deltawire.arguments import check_listening as check_listening
+from deltawire.arguments import check_positive as check_positive
+from deltawire.arguments import check_reducer as check_reducer
+from deltawire.arguments import check_spec as check_spec
+from deltawire.arguments import encryption as encryption
+from deltawire.arguments import ports as ports
+from deltawire.arguments import require_use as require_use
+from deltawire.arguments import secret as secret
+from deltawire.arguments import spec_of as spec_of
+from deltawire.arguments import timeout_in_ms as timeout_in_ms
+from deltawire.errors import DTypeError, invalid
 
 logger = logging.getLogger("deltawire")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -80,10 +54,9 @@ def named(spec: str, where: str, advice: str = "`deltawire plan` says which") ->
     """Returns the spec. Raises InvalidArgumentError for "auto", which only `register` with a DDP
     model takes."""
     if is_auto(spec):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f'{where} takes no "auto", which measures the steps of a DistributedDataParallel '
-            f"model; name a codec: {advice}",
+            f"model; name a codec: {advice}"
         )
     return spec
 
@@ -161,20 +134,20 @@ def check_has_values(what: str, tensor: torch.Tensor) -> None:
 
 
 def check_every(name: str, steps: object) -> None:
-    """Raises InvalidArgumentError unless `steps` is None or a positive int."""
+    """Raises InvalidArgumentError unless `steps` is None or a whole number, 1 or more."""
     if steps is not None:
         check_positive(name, steps)
 
 
 def check_parameter(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter whose gradients can't be exchanged."""
-    _check_whole(name, parameter)
+    _check_not_spread(name, parameter)
     check_tensor(f"parameter '{name}'", parameter)
 
 
 def check_served(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter that `ParameterServer` can't serve."""
-    _check_whole(name, parameter)
+    _check_not_spread(name, parameter)
     check_tensor(f"parameter '{name}'", parameter)
     if parameter.dtype != torch.float32:
         raise DTypeError(
@@ -184,7 +157,7 @@ def check_served(name: str, parameter: torch.Tensor) -> None:
         )
 
 
-def _check_whole(name: str, parameter: torch.Tensor) -> None:
+def _check_not_spread(name: str, parameter: torch.Tensor) -> None:
     if hasattr(parameter, "device_mesh"):
         raise DTypeError(
             f"parameter '{name}' is a {type(parameter).__name__}, spread over ranks; deltawire "
@@ -236,9 +209,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) ->
     for number, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
             if id(parameter) not in known:
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"the optimizer's group {number} has a parameter of shape "
                     f"{tuple(parameter.shape)} that isn't the model's and would not be exchanged; "
-                    "make the optimizer from model.parameters()",
+                    "make the optimizer from model.parameters()"
                 )

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import check_state_given, make_error
+from deltawire.errors import check_state_given, invalid, make_error
 from deltawire.session import leaving
 from deltawire.torch.core import bootstrap
 
@@ -39,10 +39,9 @@ def kept_of(state: dict, rank: int, key: str, otherwise: str = "") -> object:
     nothing of that rank."""
     found = _all_kept(state, key)
     if rank not in found:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"the state has {key} of rank {', '.join(map(str, found))}, not of {rank}: "
-            f"every rank loads what it has saved{',' if otherwise else ''}{otherwise}",
+            f"every rank loads what it has saved{',' if otherwise else ''}{otherwise}"
         )
     return found[rank]
 
@@ -57,26 +56,24 @@ def in_order_of_ranks(states: Iterable[dict], apart: tuple[str, ...] = ()) -> li
     found = {}
     for state in states:
         if not isinstance(state, dict) or "world_size" not in state:
-            raise make_error("InvalidArgument", "one of the states isn't what state_dict() gave")
+            raise invalid("one of the states isn't what state_dict() gave")
         for rank in _all_kept(state, "residuals"):
             if rank in found:
-                raise make_error("InvalidArgument", f"two states are of rank {rank}")
+                raise invalid(f"two states are of rank {rank}")
             found[rank] = state
     first = next(iter(found.values()), {"world_size": 0})
     if sorted(found) != list(range(first["world_size"] or 1)):
         ranks = ", ".join(map(str, sorted(found)))
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"there are states of rank {ranks or '(none)'}, saved by {first['world_size']} ranks; "
-            "give those of all of them",
+            "give those of all of them"
         )
     for rank, state in found.items():
         for key in (*first, *state):
             if key not in ("residuals", *apart) and state.get(key) != first.get(key):
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"the states differ: {key} is {state.get(key)} in that of rank {rank}, "
-                    f"elsewhere {first.get(key)}; give those that were saved after the same step",
+                    f"elsewhere {first.get(key)}; give those that were saved after the same step"
                 )
     return [found[rank] for rank in sorted(found)]
 
@@ -116,8 +113,7 @@ def saved_states(
     start = f"{key}.residuals."
     ranks = [name.removeprefix(start) for name in flat if name.startswith(f"{start}{_RANK}")]
     if not ranks:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"the checkpoint has no state of a hook under '{key}'; it has "
             + (", ".join(sorted({name.split(".")[0] for name in saved})) or "nothing"),
         )
@@ -141,18 +137,16 @@ def _of_rank(rank: str, flat: dict) -> dict:
 def _all_kept(state: dict, key: str) -> dict[int, object]:
     by_rank = state.get(key)
     if not isinstance(by_rank, dict) or not by_rank:
-        raise make_error(
-            "InvalidArgument",
-            f"the state's {key} are {_kind(by_rank)}, not by rank; load what state_dict() gave",
+        raise invalid(
+            f"the state's {key} are {_kind(by_rank)}, not by rank; load what state_dict() gave"
         )
     found = {}
     for name, kept in by_rank.items():
         number = str(name).removeprefix(_RANK)
         whole = isinstance(kept, tuple | list) and len(kept) == 1
         if not number.isdecimal() or not whole:
-            raise make_error(
-                "InvalidArgument",
-                f"the state's {key} have '{name}': {_kind(kept)}; load what state_dict() gave",
+            raise invalid(
+                f"the state's {key} have '{name}': {_kind(kept)}; load what state_dict() gave"
             )
         found[int(number)] = kept[0]
     return found

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.loss_scale import LossScale, Scaler
@@ -66,19 +66,17 @@ class Settings:
         """Raises InvalidArgumentError for revert="fold", if `what` is in the exchange, which can't
         keep a failed step's gradients."""
         if self.coding.revert == "fold":
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f'revert="fold" does not go with {what}, which keeps nothing of a failed step; '
-                'leave it out: with "exact", the default, such a step never happened',
+                'leave it out: with "exact", the default, such a step never happened'
             )
 
     def check_no_tier(self) -> None:
         """Raises InvalidArgumentError for a tier given together with a codec."""
         if self.tier is not None:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f'tier={self.tier!r} is for "auto", which chooses within it; leave it out where '
-                "you name a codec",
+                "you name a codec"
             )
 
     def exchange(self, spec: str, group: dist.ProcessGroup) -> "ExchangeSettings":

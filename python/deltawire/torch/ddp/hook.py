@@ -279,7 +279,7 @@ class Hook(Participant):
         """Sets the number of the next step, equal on every rank; rules may choose other codecs from
         it on. Call between steps. InvalidArgumentError for anything but a whole number, 0 or
         more."""
-        check_count("step", step)
+        step = check_count("step", step)
         self._step = step
         self._go_on_after(step)
 

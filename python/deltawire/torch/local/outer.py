@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from deltawire.errors import DTypeError, make_error
+from deltawire.errors import DTypeError, invalid
 from deltawire.torch.core.replica_check import digest_of_sums, sums_of
 
 # Makes the optimizer that steps the common weights.
@@ -28,15 +28,13 @@ def factory_of(outer: str | OuterFactory | None) -> OuterFactory | None:
     """The factory for LocalSteps' outer=. Raises InvalidArgumentError."""
     if isinstance(outer, str):
         if outer not in _NAMED:
-            raise make_error(
-                "InvalidArgument",
-                f"outer={outer!r} is not a name of an outer optimizer ({', '.join(_NAMED)}); "
-                f"{_HOW}",
+            raise invalid(
+                f"outer={outer!r} is not a name of an outer optimizer ({', '.join(_NAMED)}); {_HOW}"
             )
         return _NAMED[outer]
     if outer is None or (callable(outer) and not isinstance(outer, torch.optim.Optimizer)):
         return outer
-    raise make_error("InvalidArgument", f"outer= is a {type(outer).__name__}; {_HOW}")
+    raise invalid(f"outer= is a {type(outer).__name__}; {_HOW}")
 
 
 _HOW = (
@@ -61,17 +59,15 @@ class Outer:
             )
         given = [p for group in self.optimizer.param_groups for p in group["params"]]
         if sorted(map(id, given)) != sorted(map(id, self._weights)):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"outer= has made an optimizer of {len(given)} tensors and not of all "
-                f"{len(self._weights)} that it was given, each once",
+                f"{len(self._weights)} that it was given, each once"
             )
         closure = inspect.signature(self.optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{type(self.optimizer).__name__} evaluates a loss in each step, and an outer step "
-                f"has none; {_HOW}",
+                f"has none; {_HOW}"
             )
 
     def __str__(self) -> str:
@@ -110,20 +106,17 @@ class Outer:
         own = self.optimizer.state_dict()
         groups = state.get("param_groups") if isinstance(state, dict) else None
         if not isinstance(groups, list) or not isinstance(state.get("state"), dict):
-            raise make_error("InvalidArgument", "the state's outer optimizer is damaged")
+            raise invalid("the state's outer optimizer is damaged")
         if [g.get("params") for g in groups] != [g["params"] for g in own["param_groups"]] or any(
             given.keys() != kept.keys()
             for given, kept in zip(groups, own["param_groups"], strict=True)
         ):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"the state's outer optimizer is not a {type(self.optimizer).__name__} of "
-                f"{len(self._weights)} tensors",
+                f"{len(self._weights)} tensors"
             )
         if not set(state["state"]) <= set(range(len(self._weights))):
-            raise make_error(
-                "InvalidArgument", "the state's outer optimizer is of another model's tensors"
-            )
+            raise invalid("the state's outer optimizer is of another model's tensors")
 
     def load(self, state: dict) -> None:
         """Restores what `state()` returned, after `check_state`. The given tensors stay the

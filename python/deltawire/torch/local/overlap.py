@@ -3,7 +3,7 @@
 import dataclasses
 
 from deltawire import arguments
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,31 +27,27 @@ class Overlap:
     def __post_init__(self) -> None:
         delay, mixing = self.delay, self.mixing
         if isinstance(delay, bool) or delay not in (0, 1):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"delay={delay!r} must be 0 (ranks wait for each exchange) or 1 (it goes on during "
-                "the next round)",
+                "the next round)"
             )
         arguments.check_count("overlap", self.overlap)
         if delay and self.overlap:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"delay=1 and overlap={self.overlap} both say how long an exchange may take; give "
-                "one of them",
+                "one of them"
             )
         if mixing is None:
             return
-        if isinstance(mixing, bool) or not isinstance(mixing, int | float) or not 0 <= mixing < 1:
-            raise make_error(
-                "InvalidArgument",
+        if not arguments.is_number(mixing) or not 0 <= mixing < 1:
+            raise invalid(
                 f"mixing={mixing!r} must be a number from 0 (the common weights) to less than 1 "
-                "(almost the rank's own)",
+                "(almost the rank's own)"
             )
         if not self:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"mixing={mixing!r} needs an exchange that goes on during local steps; give "
-                "overlap= or delay=1",
+                "overlap= or delay=1"
             )
 
     def __bool__(self) -> bool:

@@ -104,7 +104,7 @@ class LocalTrainer(AbortsOnError, Participant):
     @steps.setter
     def steps(self, steps: Steps) -> None:
         if not callable(steps):
-            arguments.check_positive("steps", steps)
+            steps = arguments.check_positive("steps", steps)
         self._steps = steps
 
     @property
@@ -181,8 +181,7 @@ class LocalTrainer(AbortsOnError, Participant):
                 self._exchange.finish()
         steps = self.steps
         if callable(steps):
-            steps = steps(self.round)
-            arguments.check_positive(f"steps({self.round})", steps)
+            return arguments.check_positive(f"steps({self.round})", steps(self.round))
         return steps
 
     def _count_step(self, steps: int) -> None:

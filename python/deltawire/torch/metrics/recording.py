@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from deltawire.errors import DeltawireError, DTypeError, make_error
+from deltawire.errors import DeltawireError, DTypeError, invalid
 from deltawire.torch.core import wrappers
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.traces import TracedGradient, TracedTensor
@@ -168,10 +168,9 @@ class Recording:
             return
         if len(args) > 1 and args[1] is not None or kwargs.get("closure") is not None:
             self.remove()
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{type(optimizer).__name__}.step(closure) makes gradients inside of the step, "
-                "where they can't be recorded; call backward() before step(), or leave trace out",
+                "where they can't be recorded; call backward() before step(), or leave trace out"
             )
         self.steps_seen += 1
         if self._wanted.takes(self.steps_seen):
@@ -190,9 +189,8 @@ class Recording:
             self._optimizer = optimizer
             return True
         self.remove()
-        raise make_error(
-            "InvalidArgument",
-            "two optimizers step the traced model; say by optimizer= whose steps are recorded",
+        raise invalid(
+            "two optimizers step the traced model; say by optimizer= whose steps are recorded"
         )
 
     def _record(self, optimizer: torch.optim.Optimizer, held: set[int]) -> None:
@@ -252,18 +250,16 @@ class _Wanted:
     def __init__(self, steps: Iterable[int] | None, every: int | None, limit: int) -> None:
         """Raises InvalidArgumentError for steps that can't be meant."""
         if (steps is None) == (every is None):
-            raise make_error(
-                "InvalidArgument",
-                "say which steps are recorded: steps=[10, 100, 1000], or every=10 (one of them)",
+            raise invalid(
+                "say which steps are recorded: steps=[10, 100, 1000], or every=10 (one of them)"
             )
         self._steps = frozenset(steps) if steps is not None else None
         self._every, self._limit = every, limit
         numbers = [every, limit] if steps is None else list(self._steps)
         if not numbers or not all(type(each) is int and each >= 1 for each in numbers):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"steps={steps}, every={every}, limit={limit}: numbers of steps are whole, from 1, "
-                "and at least one",
+                "and at least one"
             )
 
     def takes(self, step: int) -> bool:
@@ -299,13 +295,10 @@ def _overflowed(optimizer: torch.optim.Optimizer) -> bool:
 def _parameters(bare: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     found = {wrappers.plain_name(name): each for name, each in bare.named_parameters()}
     if not found:
-        raise make_error("InvalidArgument", "the model has no parameters to trace")
+        raise invalid("the model has no parameters to trace")
     for name, each in found.items():
         if torch.nn.parameter.is_lazy(each):
-            raise make_error(
-                "InvalidArgument",
-                f"parameter '{name}' has no shape yet; run one forward pass before trace",
-            )
+            raise invalid(f"parameter '{name}' has no shape yet; run one forward pass before trace")
         if each.requires_grad and each.dtype not in _WIDENED:
             raise DTypeError(
                 f"parameter '{name}' is {each.dtype}; a trace holds float32, and what widens to it "
@@ -323,10 +316,9 @@ def _check_optimizer(optimizer: object, parameters: dict[str, torch.nn.Parameter
         )
     held = {id(each) for group in optimizer.param_groups for each in group["params"]}
     if not held & {id(each) for each in parameters.values()}:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
-            "optimizer that steps this model",
+            "optimizer that steps this model"
         )
 
 

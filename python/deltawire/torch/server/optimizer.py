@@ -2,7 +2,7 @@
 
 import torch
 
-from deltawire.errors import DTypeError, make_error
+from deltawire.errors import DTypeError, invalid, make_error
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 
 # What a param_group may ask for, but servers don't support.
@@ -31,16 +31,14 @@ def spec_of(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
     _check_parameters(optimizer, names)
     specs = settings_now(optimizer)
     if len(specs) > 1:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"the optimizer's groups differ: {specs[0]} and {specs[1]}; servers have one setting "
-            "for all parameters: make the optimizer from model.parameters()",
+            "for all parameters: make the optimizer from model.parameters()"
         )
     if any(_has_stepped(state) for state in optimizer.state.values()):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             "the optimizer has stepped already, and servers would begin without its state; make a "
-            "new one, and go on with load_state_dict() of the ParameterServer",
+            "new one, and go on with load_state_dict() of the ParameterServer"
         )
     return specs[0]
 
@@ -60,9 +58,8 @@ def rate_of(optimizer: torch.optim.Optimizer) -> float:
     """The current learning rate. Raises InvalidArgumentError if the groups differ."""
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if len(rates) > 1:
-        raise make_error(
-            "InvalidArgument",
-            f"the optimizer's groups have the learning rates {sorted(rates)}; servers have one",
+        raise invalid(
+            f"the optimizer's groups have the learning rates {sorted(rates)}; servers have one"
         )
     return rates.pop()
 
@@ -72,10 +69,9 @@ def _spec_of_group(optimizer: torch.optim.Optimizer, group: dict) -> str:
     refused = [*_REFUSED, *(["momentum"] if kind is torch.optim.RMSprop else [])]
     for name in refused:
         if group.get(name):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{kind.__name__}({name}={group[name]}) is not supported: servers step without "
-                f"{name}; leave it out",
+                f"{name}; leave it out"
             )
     return settings_of(kind, group).spec
 
@@ -84,18 +80,16 @@ def _check_parameters(optimizer: torch.optim.Optimizer, names: dict[int, str]) -
     stepped = {id(each): each for group in optimizer.param_groups for each in group["params"]}
     for key, name in names.items():
         if key not in stepped:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"parameter '{name}' is not in the optimizer, and servers step all that require "
                 "gradients: freeze it (requires_grad_(False)), or make the optimizer from "
-                "model.parameters()",
+                "model.parameters()"
             )
     for key, parameter in stepped.items():
         if key not in names and parameter.requires_grad and parameter.numel():
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"the optimizer has a parameter of shape {tuple(parameter.shape)} that isn't the "
-                "model's; make it from model.parameters()",
+                "model's; make it from model.parameters()"
             )
 
 

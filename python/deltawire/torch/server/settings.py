@@ -3,7 +3,7 @@
 import torch
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import layout_digest
 
@@ -15,18 +15,16 @@ LOSSES = ("end", "drop")
 
 def checked_servers(servers: int, backup: int, world_size: int) -> int:
     """Returns the number of servers. Raises InvalidArgumentError."""
-    arguments.check_positive("servers", servers)
+    servers = arguments.check_positive("servers", servers)
     arguments.check_count("backup", backup)
     if servers >= world_size:
-        raise make_error(
-            "InvalidArgument",
-            f"servers={servers} of {world_size} ranks leaves nobody to work; start more ranks",
+        raise invalid(
+            f"servers={servers} of {world_size} ranks leaves nobody to work; start more ranks"
         )
     if backup >= world_size - servers:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"backup={backup} of {world_size - servers} workers; the gradients of one at least "
-            "must count",
+            "must count"
         )
     return servers
 
@@ -34,31 +32,24 @@ def checked_servers(servers: int, backup: int, world_size: int) -> int:
 def drops_workers(on_worker_loss: str, min_workers: int, workers: int) -> bool:
     """Returns whether a lost worker is dropped. Raises InvalidArgumentError."""
     if on_worker_loss not in LOSSES:
-        raise make_error(
-            "InvalidArgument",
-            f"on_worker_loss={on_worker_loss!r} is none of {', '.join(map(repr, LOSSES))}",
+        raise invalid(
+            f"on_worker_loss={on_worker_loss!r} is none of {', '.join(map(repr, LOSSES))}"
         )
     arguments.check_positive("min_workers", min_workers)
     if min_workers > workers:
-        raise make_error(
-            "InvalidArgument",
-            f"min_workers={min_workers} of {workers} workers; give so many or less",
-        )
+        raise invalid(f"min_workers={min_workers} of {workers} workers; give so many or less")
     return on_worker_loss == "drop"
 
 
 def check_overlap(overlap: str, backup: int, staleness: int) -> None:
     """Raises InvalidArgumentError for what is none of OVERLAPS, or can't be combined."""
     if overlap not in OVERLAPS:
-        raise make_error(
-            "InvalidArgument", f"overlap={overlap!r} is none of {', '.join(map(repr, OVERLAPS))}"
-        )
+        raise invalid(f"overlap={overlap!r} is none of {', '.join(map(repr, OVERLAPS))}")
     if overlap == "both" and (backup or staleness):
         what = f"backup={backup}" if backup else f"staleness={staleness}"
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"overlap='both' can't go with {what}: a worker that is behind takes several "
-            "steps at once, and may not begin a forward pass in between; use overlap='push'",
+            "steps at once, and may not begin a forward pass in between; use overlap='push'"
         )
 
 

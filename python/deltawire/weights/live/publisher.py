@@ -4,7 +4,7 @@ import os
 import threading
 
 from deltawire import arguments
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, make_error
 from deltawire.session import leaving
 from deltawire.weights.live.board import Board
 from deltawire.weights.live.connection import Secrets
@@ -75,7 +75,7 @@ class Publisher(leaving.ClosesAtEnd):
         Model(model)  # what can't be published is refused now
         self._model, self._process = model, os.getpid()
         self._storage = Memory("the publisher") if folder is None else Folder(folder)
-        self._writer = Writer(self._storage, Policy(tuple(merged), snapshot_every, keep, 4), False)
+        self._writer = Writer(self._storage, Policy(merged, snapshot_every, keep, 4), False)
         self._run = os.urandom(RUN_BYTES)
         self._board = Board()
         self._tree = Tree(fanout)
@@ -143,16 +143,12 @@ class Publisher(leaving.ClosesAtEnd):
         self._check()
         last = self._last
         if after is not None:
-            arguments.check_count("after", after)
-            last = after
+            last = after = arguments.check_count("after", after)
         if version is None:
             version = 0 if last is None else last + 1
-        arguments.check_count("version", version)
+        version = arguments.check_count("version", version)
         if last is not None and version <= last:
-            raise make_error(
-                "InvalidArgument",
-                f"version {version} does not follow version {last}: give a higher number",
-            )
+            raise invalid(f"version {version} does not follow version {last}: give a higher number")
         model = Model(self._model)
         with self._changed:
             if self._staged is not None:

@@ -177,7 +177,7 @@ class Subscriber(leaving.ClosesAtEnd):
         """
         following = self._following
         if version is not None:
-            arguments.check_count("version", version)
+            version = arguments.check_count("version", version)
         arguments.check_finite("timeout", timeout)
         leaving.check_own_process(self._process, "subscriber")
         deadline = time.monotonic() + timeout

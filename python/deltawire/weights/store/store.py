@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from deltawire import arguments
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.session.leaving import ClosesAtEnd
 from deltawire.weights.store import manifest as manifests
 from deltawire.weights.store.folder import Folder
@@ -55,7 +55,7 @@ class Store(ClosesAtEnd):
         take_over: bool = False,
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        self._policy = Policy(tuple(merged), snapshot_every, keep, grace)
+        self._policy = Policy(merged, snapshot_every, keep, grace)
         self._storage = _storage_of(url, cache, storage_options or {})
         self._take_over = take_over
         self._reader = Reader(self._storage)
@@ -142,22 +142,18 @@ class Store(ClosesAtEnd):
         Warns:
             RuntimeWarning: a damaged or missing file; another way was taken.
         """
-        for name, number in (("from_version", from_version), ("to_version", to_version)):
-            if number is not None:
-                arguments.check_count(name, number)
-        return self._reader.update(Model(model), from_version, to_version, lock).version
+        given = (("from_version", from_version), ("to_version", to_version))
+        ends = [None if each is None else arguments.check_count(name, each) for name, each in given]
+        return self._reader.update(Model(model), *ends, lock).version
 
     def collect(self, keep: int) -> None:
         """Drops all versions but the last `keep`, and those that they are made from.
 
         Their files are deleted `grace` versions later.
         """
-        arguments.check_positive("keep", keep)
+        keep = arguments.check_positive("keep", keep)
         if self._reader.manifest().generation == 0:
-            raise make_error(
-                "InvalidArgument",
-                f"{self._storage.place} is no store: there is no {manifests.NAME}",
-            )
+            raise invalid(f"{self._storage.place} is no store: there is no {manifests.NAME}")
         self._write().collect(keep)
 
     def close(self) -> None:
@@ -181,7 +177,7 @@ def _storage_of(url: str | os.PathLike[str], cache: str | os.PathLike[str] | Non
     """A folder, or a filesystem of fsspec."""
     text = os.fspath(url)
     if not text:
-        raise make_error("InvalidArgument", "the store's name is empty; name a folder, or a URL")
+        raise invalid("the store's name is empty; name a folder, or a URL")
     for scheme in ("file://", "local://"):
         text = text.removeprefix(scheme)
     if "://" not in text:

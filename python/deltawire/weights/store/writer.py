@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deltawire import _core, arguments
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, make_error
 from deltawire.session.leaving import check_own_process
 from deltawire.weights.store import manifest as manifests
 from deltawire.weights.store import routes, stored_model
@@ -50,11 +50,9 @@ class Policy:
     grace: int = 16
 
     def __post_init__(self) -> None:
-        spans_valid = all(type(span) is int and span > 1 for span in self.merged)
-        if not spans_valid or len(set(self.merged)) < len(self.merged):
-            raise make_error(
-                "InvalidArgument", f"merged={self.merged}: give different spans, each above 1"
-            )
+        spans = self.merged if isinstance(self.merged, tuple | list) else (1,)
+        if len({arguments.check_positive("merged", span) for span in spans} - {1}) < len(spans):
+            raise invalid(f"merged={self.merged!r}: give different spans, each above 1")
         arguments.check_positive("snapshot_every", self.snapshot_every)
         if self.keep is not None:
             arguments.check_positive("keep", self.keep)
@@ -94,19 +92,18 @@ class Writer:
         """Adds a version: patches, a snapshot when it is due, and the manifest. Versions above
         `after` are abandoned."""
         manifest = self._current()
-        arguments.check_count("version", number)
+        number = arguments.check_count("version", number)
         if after is not None:
-            arguments.check_count("after", after)
+            after = arguments.check_count("after", after)
             manifest = manifest.back_at(after)
             self._held = {span: held for span, held in self._held.items() if held[0] <= after}
         latest = manifest.latest
         follows = max((each for each in (latest, after) if each is not None), default=-1)
         if number <= follows:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"version {number} does not follow version {follows}"
                 + ("" if follows == after else f", which {self._storage.place} has already")
-                + ": give a higher number, or the version to go on from as after=",
+                + ": give a higher number, or the version to go on from as after="
             )
         return self._or_nothing(lambda: self._publish(manifest, model, number), number)
 

@@ -178,7 +178,7 @@ class DELTAWIRE_API Channel {
   // Encodes a message into memory of the caller's, message_bound() bytes or more, and returns its length. The
   // same bytes; parts whose codec has separate chunks go there chunk by chunk, and take no other memory,
   // where nothing of them waits and reverts are exact. Errors: as above, after which `out` is unspecified;
-  // kOutputTooSmall, by which nothing has begun.
+  // kOutputTooSmall, and kInvalidArgument for parts in that memory, by which nothing has begun.
   virtual Result<std::uint64_t> encode_to(const MessageLayout& message, const MessageId& id,
                                           MutBytes out) = 0;
 
@@ -200,8 +200,8 @@ class DELTAWIRE_API Channel {
 
   // Decodes a message that must hold exactly these parts and come from `expected`. On error the slots are
   // unspecified. Uses no state but this channel's scratch. Errors: those of the frame, of Codec::decode,
-  // kMismatch naming the field that differs, and kInvalidArgument for slots that share memory. The pieces, in
-  // order, are the message: encode's pieces, or one piece.
+  // kMismatch naming the field that differs, and kInvalidArgument for slots that share memory, with one
+  // another or the message. The pieces, in order, are the message: encode's pieces, or one piece.
   virtual Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                         Into into, float scale) = 0;
   Status decode(Bytes message, const MessageLayout& parts, const MessageId& expected, Into into,

@@ -257,6 +257,7 @@ Result<std::uint64_t> ChannelImpl::encode_to(const MessageLayout& layout, const 
                                                 " bytes, but there is room for " +
                                                 std::to_string(out.size()));
   }
+  if (Status apart = check_apart(layout.parts, out.first(bound)); !apart) return forward_error(apart);
   if (resources_.backend || options_.revert == Revert::kFold) return copy_of_encoded(*this, layout, id, out);
   if (Status begun = begin(maker_, layout.parts, id); !begun) return forward_error(begun);
   return or_no_memory("encoding a message", [&]() -> Result<std::uint64_t> {
@@ -315,6 +316,7 @@ Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& p
   if (Status apart = or_no_memory("looking at slots", [&] { return check_apart(parts.parts); }); !apart) {
     return apart;
   }
+  if (Status apart = check_apart(parts.parts, pieces.size() == 1 ? pieces[0] : Bytes()); !apart) return apart;
   const ExpectedMessage due{expected, low_half(rules_.hash), parts};
   return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
 }

@@ -93,4 +93,23 @@ Status check_apart(std::span<const Named> tensors) {
                   "' share memory, and both are written; give one of them, or a copy");
 }
 
+Status check_apart(std::span<const Named> tensors, Bytes message) {
+  const auto meets = [&](const void* values, std::uint64_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(values);
+    return begin != nullptr && std::less<>()(begin, message.data() + message.size()) &&
+           std::less<>()(message.data(), begin + bytes);
+  };
+  for (const Named& named : tensors) {
+    const TensorSlot& tensor = named.tensor;
+    if (meets(tensor.values, tensor.count * dtype_bytes(tensor.dtype)) ||
+        meets(tensor.keys, tensor.count * sizeof *tensor.keys) ||
+        meets(tensor.significance, tensor.count * sizeof *tensor.significance)) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "'" + std::string(named.name) + "' and the message share memory; give one of them other memory");
+    }
+  }
+  return {};
+}
+
 }  // namespace deltawire

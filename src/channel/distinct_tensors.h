@@ -17,4 +17,7 @@ Status check_parts(std::span<const Named> parts);
 // kInvalidArgument for two tensors that share memory, of those that will be written: pairs are not.
 Status check_apart(std::span<const Named> tensors);
 
+// The same for a tensor of any form that shares memory with a message, of which one is written.
+Status check_apart(std::span<const Named> tensors, Bytes message);
+
 }  // namespace deltawire

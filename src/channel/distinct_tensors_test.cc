@@ -94,5 +94,20 @@ TEST(DistinctTensors, AChannelDecodesIntoSlotsThatLieApart) {
   EXPECT_TRUE(names(refusal(refused), "'v' and 'w' share memory"));
 }
 
+TEST(DistinctTensors, AMessageLiesApartFromItsTensors) {
+  Values memory(600, 1.0F);
+  const std::vector<Named> apart{{"w", {memory.data(), 300, DType::kF32}}};
+  const std::vector<Named> on_it{{"w", {memory.data() + 299, 300, DType::kF32}}};
+  const auto sender = channel("3lc", Revert::kExact);
+  const auto room = std::as_writable_bytes(std::span(memory)).subspan(1200);
+  const auto refused = sender->encode_to(on_it, step_id(0), room);
+  EXPECT_TRUE(!refused && names(refused.error().message, "'w' and the message share memory"));
+  const auto bytes = sender->encode_to(apart, step_id(0), room);
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  const Bytes message = room.first(*bytes);
+  EXPECT_EQ(refusal(sender->decode(message, apart, step_id(0), Into::kOverwrite, 1)), "");
+  EXPECT_TRUE(names(refusal(sender->decode(message, on_it, step_id(0), Into::kOverwrite, 1)), "memory"));
+}
+
 }  // namespace
 }  // namespace deltawire::distinct_tensors_test

@@ -261,6 +261,22 @@ class Decoder {
   }
   static std::string text(float number) { return number_text(number); }
 
+  // The first of these tensors: "'w' float32 10 x 32, 'b' float32 10".
+  static std::string in_words(std::span<const Named> parts) {
+    constexpr std::size_t kShown = 4;
+    std::string words;
+    for (const auto& part : parts.first(std::min(parts.size(), kShown))) {
+      const std::uint64_t count = part.tensor.elements();
+      words += (words.empty() ? "'" : ", '") + std::string(part.name) + "' ";
+      words += dtype_name(part.own_dtype());
+      const char* before = " ";
+      for (const std::uint64_t dim : part.tensor.dims.empty() ? std::span(&count, 1) : part.tensor.dims) {
+        words += std::exchange(before, " x ") + text(dim);
+      }
+    }
+    return words + (parts.size() > kShown ? ", ..." : "");
+  }
+
   Status check_header(const FrameHeader& header) const {
     const MessageId& found = header.message;
     const MessageId& id = expected_.id;
@@ -273,10 +289,11 @@ class Decoder {
     if (auto s = same("step", found.step, id.step, lost_step); !s) return s;
     if (auto s = same("bucket", found.bucket, id.bucket, lost_step); !s) return s;
     if (auto s = same("stage", found.stage, id.stage, lost_step); !s) return s;
-    if (auto s = same("layout_hash", header.layout_hash, expected_.layout.hash,
-                      "names, shapes, dtypes or order of the tensors differ between ranks");
-        !s)
-      return s;
+    if (header.layout_hash != expected_.layout.hash) {
+      return fail(ErrorCode::kMismatch,
+                  "the message has other tensors than those due here, " + in_words(expected_.layout.parts) +
+                      "; give all ranks the same names, shapes and dtypes in the same order");
+    }
     if (auto s = same("scale", found.scale, id.scale, "the ranks' loss scales differ"); !s) return s;
     return same("seq", header.seq, frames_, "a frame of the message is missing or repeated");
   }

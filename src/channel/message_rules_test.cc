@@ -125,7 +125,7 @@ TEST(MessageRules, FieldsAreComparedInThePagesOrder) {
       {"step", [](FrameHeader& header) { ++header.message.step; }},
       {"bucket", [](FrameHeader& header) { ++header.message.bucket; }},
       {"stage", [](FrameHeader& header) { ++header.message.stage; }},
-      {"layout_hash", [](FrameHeader& header) { ++header.layout_hash; }},
+      {"other tensors", [](FrameHeader& header) { ++header.layout_hash; }},
       {"scale", [](FrameHeader& header) { header.message.scale = 2; }},
       {"seq", [](FrameHeader& header) { ++header.seq; }},
   };

@@ -49,6 +49,7 @@ def metrics(reply, **values):
         reply.content["metrics"][key.replace("_", "-")] = value
 
 
+LAST = FIRST_NODE + NODES - 1
 LONG_NUMBER = '{"round":' + "9" * 4000 + "}"
 HOSTILE = {
     "nan": (lambda r: named(r, SHAPES, np.nan), "not finite"),
@@ -57,7 +58,7 @@ HOSTILE = {
     "garbage": (lambda r: frame(r, b"garbage" * 99), "dropped"),
     "no bytes": (lambda r: frame(r, b""), "dropped"),
     "another codec": (lambda r: KINDS["another codec's frame"](r, SHAPES), "params_hash"),
-    "other shapes": (lambda r: grown(r, SHAPES), "layout_hash"),
+    "other shapes": (lambda r: grown(r, SHAPES), "other tensors"),
     "another codec named": (lambda r: header(r, spec="int8"), "dropped"),
     "a file's name": (lambda r: header(r, spec="@/etc/hostname"), "no codec is named"),
     "an old round": (lambda r: header(r, round=-1), "it is of round -1"),
@@ -107,17 +108,21 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("kind", list(HOSTILE))
-def test_a_hostile_reply_is_dropped_by_name_and_the_round_goes_on(kind, caplog):
-    change, words = HOSTILE[kind]
+def hostile_when_training(change):
+    """A client app whose last client's replies to training are changed; the others are honest."""
 
     def when_training(reply, _context):
         if is_train(reply):
             change(reply)
 
-    mods = [tampering(when_training), deltawire.flower.mod("fp32")]
+    return make_app([tampering(when_training), deltawire.flower.mod("fp32")])
+
+
+@pytest.mark.parametrize("kind", list(HOSTILE))
+def test_a_hostile_reply_is_dropped_by_name_and_the_round_goes_on(kind, caplog):
+    change, words = HOSTILE[kind]
     wrapped = compressed(max_norm=1e6, down=None)
-    found, _ = run(wrapped, make_app(mods), rounds=2)
+    found, _ = run(wrapped, hostile_when_training(change), rounds=2)
     due, _ = run(
         strategies.FedAvg(**dict.fromkeys(ALL, NODES - 1)), make_app([]), nodes=NODES - 1, rounds=2
     )
@@ -144,15 +149,9 @@ def test_a_refused_client_is_sent_the_whole_model_once(kind):
     """It gets one full model, like a silent client, and then changes. If no reply tells its
     version, it gets the full model again."""
     change, _ = HOSTILE[kind]
-
-    def when_training(reply, _context):
-        if is_train(reply):
-            change(reply)
-
-    mods = [tampering(when_training), deltawire.flower.mod("fp32")]
     make = functools.partial(strategies.FedAvg, fraction_evaluate=0.0)
     wrapped = compressed(make, max_norm=1e6)
-    _, local = run(wrapped, make_app(mods), rounds=4)
+    _, local = run(wrapped, hostile_when_training(change), rounds=4)
     honest, refused = down_bytes(local, FIRST_NODE), down_bytes(local, FIRST_NODE + NODES - 1)
     assert len(wrapped.grid.refused) == 4 and not wrapped.grid.counts["need_full"]
     if kind in SAY_NO_VERSION:
@@ -186,31 +185,14 @@ def test_an_old_reply_sent_again_is_dropped(caplog):
 
 
 def test_all_clients_bad_leaves_the_model_and_the_run():
-    def change(reply, context):
-        if is_train(reply):
-            frame(reply, b"garbage")
-
     def everybody(message, context, call_next):
-        reply = call_next(message, context)
-        change(reply, context)
+        if is_train(reply := call_next(message, context)):
+            frame(reply, b"garbage")
         return reply
 
     wrapped = compressed()
     run(wrapped, make_app([everybody, deltawire.flower.mod("fp32")]), rounds=2)
     assert wrapped.grid.counts["refused"] == 2 * NODES
-
-
-def hostile_when_training(change):
-    """A client app whose last client's replies to training are changed; the others are honest."""
-
-    def when_training(reply, _context):
-        if is_train(reply):
-            change(reply)
-
-    return make_app([tampering(when_training), deltawire.flower.mod("fp32")])
-
-
-LAST = FIRST_NODE + NODES - 1
 
 
 def test_without_settings_a_huge_update_is_dropped_by_name(caplog):

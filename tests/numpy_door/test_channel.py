@@ -1,11 +1,12 @@
 """`deltawire.Channel`: messages and residuals of NumPy arrays."""
 
 import resource
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import deltawire
 import numpy as np
 import pytest
+from deltawire.weight_store import Store
 
 
 def gradient(seed: int, shape=(40, 50)) -> np.ndarray:
@@ -66,7 +67,7 @@ def test_types_and_orders(dtype: type, order: str) -> None:
     channel.decode(message, {"w": out, "scalar": scalar}, accumulate=dtype == np.float32)
     assert np.array_equal(out, values) and scalar == 2.5
     other = np.float32 if dtype == np.float16 else np.float16
-    with pytest.raises(deltawire.DeltawireError, match="shapes, dtypes"):
+    with pytest.raises(deltawire.DeltawireError, match="shapes and dtypes"):
         into = {"w": out.astype(other), "scalar": scalar.astype(other)}
         channel.decode(message, into, accumulate=False)
 
@@ -267,17 +268,27 @@ def test_threads_take_turns() -> None:
     channel, total = deltawire.Channel("int8"), np.zeros(100_000, np.float32)
     values = gradient(0, (100_000,))
 
-    def work() -> None:
-        for _ in range(5):
-            channel.decode(channel.encode({"w": values}), {"w": total})
+    def work(_) -> None:
+        channel.decode(channel.encode({"w": values}), {"w": total})
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(20)))
     assert channel.step == 20
     assert np.allclose(total + channel.residual("w"), 20 * values, atol=1e-2)
+
+
+def test_numpys_numbers_are_numbers(tmp_path):
+    three = np.int64(3)
+    counts = {"rank": three, "world_size": np.uint16(4), "min_elements": three, "seed": three}
+    channel = deltawire.Channel("qsgd", **counts)
+    message = channel.encode({"w": gradient(0)}, step=three)
+    assert channel.decode(message, {"w": gradient(1)}, step=three, rank=three).rank == 3
+    with deltawire.Session("3lc", rank=three - 3, world_size=three - 2, timeout=three) as session:
+        assert type(session.save()["rank"]) is int, "what JSON knows"
+    store = Store(tmp_path, merged=(three,))
+    assert type(store.publish({"w": gradient(0)}, three).version) is int
+    with pytest.raises(deltawire.InvalidArgumentError, match="seed=.*3.5.* whole number"):
+        deltawire.Channel("qsgd", seed=np.float64(3.5))
 
 
 def test_a_step_may_be_named():

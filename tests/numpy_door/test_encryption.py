@@ -87,8 +87,10 @@ def test_what_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(deltawire.InvalidArgumentError, match='"auto", "required" or "off"'):
         deltawire.Session("fp32", **place, encryption="on")
     monkeypatch.setenv("DELTAWIRE_ENCRYPTION", "yes")
-    with pytest.raises(deltawire.InvalidArgumentError, match='encryption is "yes"'):
+    with pytest.raises(deltawire.InvalidArgumentError, match='DELTAWIRE_ENCRYPTION, is "yes"'):
         deltawire.Session("fp32", **place)
+    monkeypatch.setenv("DELTAWIRE_ENCRYPTION", "")  # as unset
+    deltawire.Session("fp32", **place).close()
 
 
 FIRST_BYTE = """

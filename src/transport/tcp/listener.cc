@@ -127,7 +127,9 @@ Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int ran
                                              const std::function<bool()>& interrupted) {
   const std::string interface = given.empty() ? interface_of_environment() : given;
   if (!interface.empty()) {
-    return rank == 0 ? listen_tcp(interface, rendezvous.port) : listen_tcp(interface, ports);
+    auto made = rank == 0 ? listen_tcp(interface, rendezvous.port) : listen_tcp(interface, ports);
+    if (!made && given.empty()) return fail_in("DELTAWIRE_INTERFACE: ", made.error());
+    return made;
   }
   if (rank == 0 && SocketAddress::from_this_machine(rendezvous.host, rendezvous.port)) {
     return listen_tcp(rendezvous.host, rendezvous.port);

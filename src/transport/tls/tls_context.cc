@@ -136,8 +136,8 @@ Result<Encryption> parse_encryption(std::string_view text) {
   for (const auto& [name, setting] : kNames) {
     if (text == name) return setting;
   }
-  return fail(ErrorCode::kInvalidArgument,
-              "encryption is \"" + std::string(text) + "\"; it can be \"auto\", \"required\" or \"off\"");
+  return fail(ErrorCode::kInvalidArgument, "encryption, or DELTAWIRE_ENCRYPTION, is \"" + std::string(text) +
+                                               "\"; it can be \"auto\", \"required\" or \"off\"");
 }
 
 std::string encryption_text(Encryption setting) {

@@ -49,7 +49,7 @@ class DELTAWIRE_API Session {
                                                   std::unique_ptr<Listener> listener, MeshOptions mesh);
 
   // Opens a session over any transport. Whether the ranks' settings agree is not checked here. Errors: those
-  // of make_reducer; the transport is then destroyed, too.
+  // of make_reducer, kInvalidArgument for none; the transport is then destroyed, too.
   static Result<std::unique_ptr<Session>> open(std::string_view spec, const ReducerOptions& options,
                                                std::unique_ptr<Transport> transport);
   ~Session();  // close()

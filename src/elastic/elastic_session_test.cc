@@ -317,15 +317,19 @@ TEST_F(Elastic, OtherSettingsAreNamed) {
   }
 }
 
-TEST_F(Elastic, AMissingRankIsNamed) {
+TEST_F(Elastic, MissingRanksAreNamedAndThoseThatLeft) {
   Program program;
-  program.world = 3;
-  program.limit = 2s;
+  program.world = 4;
+  program.limit = 4s;
   start(program);
   program.limit = 20s;  // or it could leave just before rank 0 gives up, and be missing, too
   start(program);
+  program.limit = 1s;
+  start(program);
+  EXPECT_EQ(end_of(2).code, ErrorCode::kTimeout);
   EXPECT_EQ(end_of(0).code, ErrorCode::kTimeout);
-  EXPECT_STREQ(end_of(0).message.data(), "rank 0 waited 2 s for ranks 2; were they started?");
+  EXPECT_STREQ(end_of(0).message.data(),
+               "rank 0 waited 4 s for ranks 2 (which has come and left), 3; were they started?");
   EXPECT_EQ(end_of(1).code, ErrorCode::kTimeout);
 }
 

@@ -27,12 +27,11 @@ class Founding {
 
   Result<Agreement> run() {
     const Deadline end = MachineClock::now() + context_.options.connect_timeout;
-    while (static_cast<int>(ranks_.size()) < world_size_ - 1) {
+    while (!missing_ranks().empty()) {
       const PendingPeers callers = context_.reception->take_callers();
       for (const auto& peer : callers) {
         if (const std::string why = greet(peer); !why.empty()) return give_up(callers, end, why);
       }
-      std::erase_if(ranks_, [](const auto& each) { return !each.second->line->is_waiting(); });
       if (context_.ending.is_set() || (context_.options.interrupted && context_.options.interrupted())) {
         return fail(ErrorCode::kAborted, "the session was closed before all ranks had come");
       }
@@ -71,10 +70,14 @@ class Founding {
     return {};
   }
 
+  // With commas between.
   std::string missing_ranks() const {
     std::string missing;
     for (int rank = 1; rank < world_size_; ++rank) {
-      if (!ranks_.contains(rank)) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      const auto found = ranks_.find(rank);
+      if (found != ranks_.end() && found->second->line->is_waiting()) continue;
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      if (found != ranks_.end()) missing += " (which has come and left)";
     }
     return missing;
   }
@@ -127,7 +130,7 @@ class Founding {
 
   MeetingContext& context_;
   const int world_size_;
-  std::map<int, std::shared_ptr<PendingPeer>> ranks_;  // that have come, but for rank 0
+  std::map<int, std::shared_ptr<PendingPeer>> ranks_;  // that have come, but for rank 0; some have left
 };
 
 }  // namespace

@@ -183,6 +183,8 @@ TEST(Plans, AnAsymmetricLinkStaysSo) {
 TEST(Plans, RefuseWhatMakesNoSense) {
   const Workload workload = step_of({bucket_of(32000)});
   EXPECT_FALSE(make_plan(workload, bare_site(1), {}));
+  EXPECT_FALSE(make_plan(step_of({bucket_of(std::uint64_t{1} << 60)}), bare_site(2),
+                         {free_codec(Pattern::kDirect, 16)}));
   EXPECT_FALSE(make_plan(workload, bare_site(2), {named("no", Tier::kLossy, 0)}));
   EXPECT_FALSE(break_even(workload, bare_site(2), named("no", Tier::kLossy, -1)));
   for (const double gain : {-0.1, 1.0, std::nan("")}) {

@@ -65,6 +65,7 @@ Workload ddp_workload(const std::vector<PlanTensor>& model, double compute_secon
 namespace {
 
 constexpr int kMostRanks = 1 << 16;
+constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;  // beyond there is no memory to replay them
 
 Status check(bool holds, const std::string& what, double value, const char* range) {
   if (holds) return {};
@@ -113,6 +114,9 @@ Status check_site(const Site& site) {
 
 Status check_workload(const Workload& workload) {
   if (workload.elements() == 0) return fail(ErrorCode::kInvalidArgument, "the workload has no values");
+  if (workload.elements() > kMostValues) {
+    return fail(ErrorCode::kInvalidArgument, "the workload has more than 2^40 values");
+  }
   Status held = check(not_negative(workload.compute_seconds), "the time of computing",
                       workload.compute_seconds, "0 seconds or more");
   if (!held) return held;

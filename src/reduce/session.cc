@@ -98,6 +98,8 @@ Result<std::unique_ptr<Session>> Session::open(std::string_view spec, const Redu
                                                std::unique_ptr<Transport> transport) {
   auto reducer = make_wakeable_reducer(spec, options);
   if (!reducer) return forward_error(reducer);
+  if (transport == nullptr)
+    return fail(ErrorCode::kInvalidArgument, "the transport is null; connect it first");
   try {
     auto parts = std::make_unique<Parts>(std::move(*reducer), std::move(transport));
     return std::unique_ptr<Session>(new Session(std::move(parts)));

@@ -152,6 +152,9 @@ TEST(Session, ABadSpecIsAnError) {
   const auto opened = Session::open("3lx", {}, std::move((*mesh)[0]));
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, ErrorCode::kUnknownCodec);
+  const auto without = Session::open("fp32", {}, nullptr);
+  ASSERT_FALSE(without);
+  EXPECT_EQ(without.error().code, ErrorCode::kInvalidArgument);
 }
 
 // The thread stays: what is saved is loaded between two steps, and they end as if there had been no pause.

@@ -254,7 +254,9 @@ Outcome<void> examine(const DoctorOptions& options) {
   if (!ports) return tl::unexpected<Failure>(ports.error());
   if (!options.interface.empty()) ::setenv("DELTAWIRE_INTERFACE", options.interface.c_str(), 1);
   if (!options.serve) return diagnose(options, *secret, *ports);
-  if (!options.hosts.empty()) return misused("doctor: --serve waits for others; leave the hosts out");
+  if (!options.hosts.empty() || !options.json.empty()) {
+    return misused("doctor: --serve waits for others and finds nothing; leave the hosts and --json out");
+  }
   return serve(options, *secret, *ports);
 }
 

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/trace/trace.h"
+
 namespace deltawire::cli {
 namespace {
 
@@ -77,7 +79,7 @@ Outcome<void> check_inputs(const std::string& path, const std::vector<std::strin
   struct stat output{};
   if (!status_of(path, STDOUT_FILENO, output) || !S_ISREG(output.st_mode)) return {};
   for (const std::string& name : inputs) {
-    for (const std::string& file : {name, name + "/trace.json"}) {
+    for (const std::string& file : {name, name + "/" + kTraceContents}) {
       struct stat input{};
       if (!status_of(file, STDIN_FILENO, input)) continue;
       if (input.st_dev == output.st_dev && input.st_ino == output.st_ino) {

@@ -135,7 +135,8 @@ def test_a_machine_alone():
     [
         (["--port", "70000"], "--port"),
         (["10.0.0.1:0"], "HOST:PORT"),
-        (["--serve", "10.0.0.1"], "leave the hosts out"),
+        (["--serve", "10.0.0.1"], "leave the hosts and --json out"),
+        (["--serve", "--json", "f"], "leave the hosts and --json out"),
         (["--encryption", "maybe"], "encryption"),
         (["--format", "xml"], "--format"),
     ],

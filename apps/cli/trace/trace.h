@@ -14,6 +14,8 @@
 
 namespace deltawire::cli {
 
+inline constexpr const char* kTraceContents = "trace.json";  // in a trace's folder
+
 struct TraceTensor {
   std::string name;
   std::vector<std::uint64_t> shape;

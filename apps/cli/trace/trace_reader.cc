@@ -15,8 +15,6 @@
 namespace deltawire::cli {
 namespace {
 
-constexpr const char* kContents = "trace.json";
-
 // Reads a file inside the folder. Links must not lead out of it, and only regular files are read, as others
 // may never end.
 Outcome<std::vector<std::byte>> read_below(const std::string& folder, const std::string& path) {
@@ -81,13 +79,13 @@ Outcome<Trace> open_trace(const std::string& folder) {
     return failed(folder +
                   ": is not a folder; a trace is a folder with a trace.json (docs/reference/traces.md)");
   }
-  if (!std::filesystem::exists(std::filesystem::path(folder) / kContents, error)) {
+  if (!std::filesystem::exists(std::filesystem::path(folder) / kTraceContents, error)) {
     return failed(folder + ": has no trace.json; it is not a trace, or its recording was not finished");
   }
-  const auto file = read_below(folder, kContents);
+  const auto file = read_below(folder, kTraceContents);
   if (!file) return tl::unexpected<Failure>(file.error());
   const std::string_view text(reinterpret_cast<const char*>(file->data()), file->size());
-  auto trace = parse_trace(text, (std::filesystem::path(folder) / kContents).string());
+  auto trace = parse_trace(text, (std::filesystem::path(folder) / kTraceContents).string());
   if (trace) trace->folder = folder;
   return trace;
 }

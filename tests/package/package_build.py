@@ -28,6 +28,14 @@ def run(*command: object, **options) -> str:
     return done.stdout
 
 
+def refused(*command: object, **options) -> str:
+    """What the command, which must fail, says that is wrong, in one line."""
+    told = {"capture_output": True, "text": True, "timeout": TIMEOUT, **options}
+    done = subprocess.run([*map(str, command)], check=False, **told)
+    assert done.returncode != 0, done.stdout
+    return " ".join(done.stderr.split())
+
+
 def install(prefix: Path) -> Path:
     """An installation that has been moved since."""
     first = prefix.with_name(prefix.name + "-first")

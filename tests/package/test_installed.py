@@ -3,7 +3,6 @@ ways that README and docs/start/installing.md name."""
 
 import os
 import platform
-import subprocess
 from pathlib import Path
 
 import package_build as build
@@ -52,19 +51,25 @@ def refused(folder: Path, prefix: Path, request: str) -> str:
         "cmake_minimum_required(VERSION 3.25)\nproject(asks LANGUAGES NONE)\n"
         f"find_package(deltawire {request})\n"
     )
-    done = subprocess.run(
-        ["cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
-        capture_output=True,
-        text=True,
-        check=False,
+    return build.refused(
+        *("cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
     )
-    assert done.returncode != 0
-    return " ".join(done.stderr.split())
 
 
 def test_what_a_package_lacks_is_named(prefix, tmp_path):
     text = refused(tmp_path, prefix, "REQUIRED COMPONENTS infiniband")
     assert "no component infiniband, only static, shared" in text and "DELTAWIRE_MPI=ON" in text
+
+
+def test_a_project_of_c_alone_links_the_static_library(prefix, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(own LANGUAGES C)\n"
+        "find_package(deltawire REQUIRED COMPONENTS static)\n"
+        f"add_executable(app {build.ROOT}/examples/c/train.c)\n"
+        "target_link_libraries(app deltawire::deltawire)\n"
+    )
+    build.run("cmake", "-S", tmp_path, "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}")
+    build.run("cmake", "--build", tmp_path)
 
 
 def test_another_minor_version_does_not_fit(prefix, tmp_path):

@@ -3,29 +3,21 @@
 import importlib.util
 import re
 import shutil
-import subprocess
 import sys
 
-from package_build import ROOT, TIMEOUT
+from package_build import ROOT, refused
 
 
 def test_all_missing_libraries_are_named_with_their_packages(tmp_path):
     gone = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("ZLIB", "CLI11", "OpenSSL")]
-    done = subprocess.run(
-        ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", "-DDELTAWIRE_TESTS=OFF", *gone],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
-    assert done.returncode != 0
-    words = " ".join(done.stderr.split())
+    command = ("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", "-DDELTAWIRE_TESTS=OFF", *gone)
+    words = refused(*command)
     for missing in (
         "zlib (Debian: zlib1g-dev)",
         "CLI11 (Debian: libcli11-dev)",
         "OpenSSL 3 (Debian: libssl-dev)",
     ):
-        assert missing in words, done.stderr
+        assert missing in words, words
     assert "zstd" not in words
     assert "-DDELTAWIRE_CLI=OFF" in words
 
@@ -37,34 +29,25 @@ def least_of(extra: str) -> str:
 
 
 def test_without_pytorch_its_module_names_the_package():
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.modules['torch'] = None; import deltawire.torch"],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: "), done.stderr
+    program = "import sys; sys.modules['torch'] = None; import deltawire.torch"
+    words = refused(sys.executable, "-c", program)
+    last = words[words.rindex("ImportError: ") :]
     assert f"pip install '{least_of('torch')}'" in last
 
 
 def test_without_a_compiler_its_package_is_named(tmp_path):
     (tmp_path / "bin").mkdir()
     environment = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [shutil.which("cmake"), "-S", ROOT, "-B", tmp_path / "build"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
-    words = " ".join(done.stderr.split())
-    assert done.returncode != 0
+    words = refused(shutil.which("cmake"), "-S", ROOT, "-B", tmp_path / "build", env=environment)
     assert "no C++ compiler was found; deltawire needs g++ 12 or clang 16" in words, words
     assert "apt-get install g++" in words and "CMAKE_CXX_COMPILER not set" not in words
+
+
+def test_a_project_of_c_is_told_to_add_the_language(tmp_path):
+    lists = "cmake_minimum_required(VERSION 3.25)\nproject(own LANGUAGES C)\n"
+    (tmp_path / "CMakeLists.txt").write_text(f"{lists}add_subdirectory({ROOT} part)\n")
+    words = refused("cmake", "-S", tmp_path, "-B", tmp_path / "build")
+    assert "project(own LANGUAGES C CXX)" in words, words
 
 
 def test_the_packages_description_works_without_the_repository():

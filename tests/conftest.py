@@ -73,6 +73,5 @@ def pytest_collection():
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()

@@ -19,7 +19,7 @@ CHANNEL = functools.partial(deltawire.Channel, "3lc:mode=paper", world_size=WORL
 # Every cut and every flipped bit of a message is refused, and so is a message of another place.
 # Frames of the smallest and of the largest floats are printed; swap carries what no buffer holds.
 HOSTILE = """
-int main() {
+int hostile() {
   for (const unsigned first : {0U, 0x7F7FFF00U}) {
     Floats values, mean(kCount, 0.0F);
     for (unsigned i = 0; i < kCount; ++i) values.push_back(std::bit_cast<float>(first + i % 2));
@@ -61,6 +61,7 @@ int main() {
   other.join();
   return taken + failed;
 }
+int main(int count, char**) { return count > 1 ? page() : hostile(); }
 """
 
 # Changes after which the page must end with 1: what it says, what it says instead, what it prints.
@@ -75,17 +76,30 @@ BROKEN = [
 ]
 
 
-def output(folder: Path, text: str, *options: str) -> str:
-    """What a C++ program prints."""
+def compiled(folder: Path, text: str, *options: str) -> Path:
+    """A C++ program."""
     (folder / "page.cc").write_text(text)
     options += ("-std=c++20", "-pthread", "-Wall", "-Wextra", "-Wconversion", "-Werror")
     subprocess.run(["c++", *options, "page.cc", "-o", "page"], cwd=folder, check=True, timeout=300)
-    return subprocess.check_output([folder / "page"], text=True, timeout=120)
+    return folder / "page"
+
+
+def output(*command: str | Path) -> str:
+    return subprocess.check_output(command, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
 def tour() -> str:
-    return "\n".join(re.findall(r"```c\+\+\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    text = "\n".join(re.findall(r"```c\+\+\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    assert text.count("int main()") == 1
+    return text.replace("int main()", "int page()")
+
+
+@pytest.fixture(scope="module")
+def program(tour: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With an argument the page's, else the hostile one."""
+    folder = tmp_path_factory.mktemp("tour")
+    return compiled(folder, tour + HOSTILE, "-g1", "-fsanitize=address,undefined")
 
 
 def gradient(rank: int, step: int) -> np.ndarray:
@@ -103,8 +117,8 @@ def exchanged(channels: list, values: list) -> tuple[list[str], str]:
     return [message.hex() for message in sent], f"{spec_hashes.xxh64(mean.tobytes()):016x}"
 
 
-def test_its_bytes_are_the_librarys(tmp_path: Path, tour: str) -> None:
-    printed = output(tmp_path, tour)
+def test_its_bytes_are_the_librarys(program: Path) -> None:
+    printed = output(program, "page")
     table, lines = (each.text for each in pages.blocks_of(PAGE) if each.language == "text")
     assert sorted(re.sub("(?<=sent) .*", "", printed).splitlines()) == sorted(lines.splitlines())
     said = re.findall(r"rank (\d), step (\d): mean (\w+), sent (\w+)", printed)
@@ -120,23 +134,23 @@ def test_its_bytes_are_the_librarys(tmp_path: Path, tour: str) -> None:
     assert len(PAGE.read_text().splitlines()) <= 500
 
 
-def test_its_decoder_refuses_whatever_is_damaged(tmp_path: Path, tour: str) -> None:
-    text = tour.replace("int main()", "int main_of_the_page()") + HOSTILE
+def test_its_decoder_refuses_whatever_is_damaged(program: Path) -> None:
     edges = []
     for first in (0, 0x7F7FFF00):
         bits = first + np.arange(SHAPE[0] * SHAPE[1], dtype=np.uint32) % 2
         sent, digest = exchanged([CHANNEL(rank=0)], [bits.view(np.float32).reshape(SHAPE)])
         edges += [*sent, digest]
-    assert output(tmp_path, text, "-g1", "-fsanitize=address,undefined").split() == edges
+    assert output(program).split() == edges
 
 
 def test_it_tells_when_it_is_broken(tmp_path: Path, tour: str) -> None:
-    text, names, body = tour.replace("int main()", "int page()").partition("using Bytes")
+    text, names, body = tour.partition("using Bytes")
     calls = ""  # one program: most of a compiler's time goes into headers
     for number, (before, after, _) in enumerate(BROKEN):
         assert body.count(before) == 1, before
         text += f"namespace n{number} {{\n{names}{body.replace(before, after)}}}\n"
         calls += f'  std::printf("returned %d\\n", n{number}::page());\n'
-    printed = output(tmp_path, f"{text}int main() {{\n{calls}}}\n").split("returned 1\n")
+    text += f"int main() {{\n{calls}}}\n"
+    printed = output(compiled(tmp_path, text)).split("returned 1\n")
     for (_, after, wanted), lines in zip(BROKEN, printed[:-1], strict=True):
         assert wanted in lines, after

@@ -20,13 +20,13 @@ def test_the_registry_describes_every_codec():
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (1000,), (7, 11, 13), (1,) * 8])
-def test_shapes_come_back(spec, shape):
-    array = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
-    out = deltawire.decode(deltawire.encode(np.asarray(array), spec))
-    assert out.shape == shape and out.dtype == np.float32
-    if spec in LOSSLESS:
-        assert out.tobytes() == np.asarray(array).tobytes()
+def test_shapes_come_back(spec):
+    for shape in [(), (1,), (0,), (3, 0, 2), (1000,), (7, 11, 13), (1,) * 8]:
+        array = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+        out = deltawire.decode(deltawire.encode(np.asarray(array), spec))
+        assert out.shape == shape and out.dtype == np.float32
+        if spec in LOSSLESS:
+            assert out.tobytes() == np.asarray(array).tobytes(), shape
 
 
 def test_slices_and_other_bytes_like_objects():

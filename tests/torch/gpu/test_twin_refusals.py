@@ -1,6 +1,5 @@
 """What a twin refuses, and how it says so."""
 
-import subprocess
 import sys
 
 import deltawire
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from library import Library, bits
+from ranks import results
 
 SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "fp4", "blockint"]
 NAN, INF = float("nan"), float("inf")
@@ -88,15 +88,16 @@ def test_rules_have_no_twin():
         gpu().twin("w: int8, rest fp32")
 
 
+def without_triton(rank, world_size, report):
+    sys.modules["triton"] = None
+    with pytest.raises(ImportError) as refused:
+        gpu().twin("int8")
+    return str(refused.value)
+
+
 def test_without_triton_the_error_says_what_to_install():
-    code = (
-        "import sys; sys.modules['triton'] = None\n"
-        "import deltawire.torch.gpu\n"
-        "deltawire.torch.gpu.twin('int8')"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "ImportError: deltawire.torch.gpu needs Triton" in ran.stderr
-    assert "pip install triton" in ran.stderr
+    (said,) = results(without_triton, 1)
+    assert said.startswith("deltawire.torch.gpu needs Triton") and "pip install triton" in said
 
 
 def test_a_recipe_has_no_twin():

@@ -14,7 +14,6 @@ from cli_program import decode, encode, must_run, run
 from spec_codecs import CODECS
 from spec_decoder import decode_file
 
-MILLION = 1_000_000
 SHAPES = [(), (0,), (3, 0, 2), (1,), (5,), (1000,), (3, 4, 5), (600, 700)]
 
 

@@ -32,6 +32,11 @@ class Coded:
         return np.array(self.scalars[scalar], "<u4").view("<f4")[()]
 
 
+def part(chunk: list[int], count: int, parameters: Mapping[str, str]) -> Coded:
+    """Make a part of one chunk, without scalars."""
+    return Coded([bytes(chunk)], count, parameters=parameters)
+
+
 @dataclass(frozen=True)
 class Codec:
     """A codec as its spec.md describes it.

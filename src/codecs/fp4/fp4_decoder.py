@@ -1,7 +1,7 @@
 """fp4, decoded as its spec.md says."""
 
 import numpy as np
-from spec_codec import Codec, Coded, one_of
+from spec_codec import Codec, Coded, one_of, part
 from spec_hashes import require
 
 # What codes 0 to 7 stand for; those from 8 on have the sign. The largest scale's byte.
@@ -42,11 +42,6 @@ CODEC = Codec(
 
 E2M1 = {"format": "e2m1", "block": "32"}
 E3M0 = {"format": "e3m0", "block": "32"}
-
-
-def part(chunk: list[int], count: int, parameters: dict[str, str]) -> Coded:
-    """Make a part of one chunk."""
-    return Coded([bytes(chunk)], count, parameters=parameters)
 
 
 GOOD = {

@@ -1,7 +1,7 @@
 """fp8, decoded as its spec.md says."""
 
 import numpy as np
-from spec_codec import Codec, Coded, one_of
+from spec_codec import Codec, Coded, one_of, part
 from spec_hashes import require
 
 # Bits of mantissa, bias, code of the largest number, its exponent.
@@ -44,11 +44,6 @@ CODEC = Codec(
 
 E4M3 = {"format": "e4m3", "block": "32"}
 E5M2 = {"format": "e5m2", "block": "32"}
-
-
-def part(chunk: list[int], count: int, parameters: dict[str, str]) -> Coded:
-    """Make a part of one chunk."""
-    return Coded([bytes(chunk)], count, parameters=parameters)
 
 
 GOOD = {

@@ -22,24 +22,19 @@ def momentum(model):
     return sgd(model, momentum=0.9, weight_decay=1e-3)
 
 
-def nesterov(model):
-    return sgd(model, momentum=0.9, nesterov=True)
-
-
 def adam(model):
     return torch.optim.Adam(model.parameters(), lr=0.01)
 
 
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
-
-
-def rmsprop(model):
-    return torch.optim.RMSprop(model.parameters(), lr=0.001)
-
-
-def adagrad(model):
-    return torch.optim.Adagrad(model.parameters(), lr=0.01)
+OPTIMIZERS = {
+    "SGD": sgd,
+    "momentum": momentum,
+    "nesterov": lambda model: sgd(model, momentum=0.9, nesterov=True),
+    "Adam": adam,
+    "AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1),
+    "RMSprop": lambda model: torch.optim.RMSprop(model.parameters(), lr=0.001),
+    "Adagrad": lambda model: torch.optim.Adagrad(model.parameters(), lr=0.01),
+}
 
 
 def trained_here(workers, make, steps=STEPS):
@@ -60,7 +55,7 @@ def trained_here(workers, make, steps=STEPS):
 
 def each_optimizer(rank, world_size, report):
     """Without compression the servers' steps are torch's."""
-    for make in (sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad):
+    for name, make in OPTIMIZERS.items():
         model = Net()
         server = deltawire.torch.ParameterServer(
             model, make(model), "fp32", servers=2, timeout=SOON
@@ -73,7 +68,7 @@ def each_optimizer(rank, world_size, report):
                 assert server.step()
             server.close()
             for own, due in zip(model.parameters(), trained_here(2, make), strict=True):
-                assert torch.allclose(own, due, rtol=1e-4, atol=1e-6), make.__name__
+                assert torch.allclose(own, due, rtol=1e-4, atol=1e-6), name
         server.close()
 
 

@@ -83,9 +83,10 @@ def test_a_codec_without_a_twin_names_those_that_have_one(spec):
     assert spec not in gpu().codecs_with_twin()
 
 
-def test_rules_have_no_twin():
-    with pytest.raises(deltawire.InvalidArgumentError, match="is no codec's spec"):
-        gpu().twin("w: int8, rest fp32")
+@pytest.mark.parametrize("spec", ["w: int8, rest fp32", "sparseloco"])
+def test_rules_and_recipes_have_no_twin(spec):
+    with pytest.raises(deltawire.InvalidArgumentError, match="no codec's spec"):
+        gpu().twin(spec)
 
 
 def without_triton(rank, world_size, report):
@@ -98,11 +99,6 @@ def without_triton(rank, world_size, report):
 def test_without_triton_the_error_says_what_to_install():
     (said,) = results(without_triton, 1)
     assert said.startswith("deltawire.torch.gpu needs Triton") and "pip install triton" in said
-
-
-def test_a_recipe_has_no_twin():
-    with pytest.raises(deltawire.InvalidArgumentError, match="no codec's spec"):
-        gpu().twin("sparseloco")
 
 
 @pytest.mark.parametrize(

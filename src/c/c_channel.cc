@@ -11,11 +11,7 @@
 #include "deltawire/channel.h"
 #include "deltawire/deltawire.h"
 
-using deltawire::Channel;
-using deltawire::ErrorCode;
-using deltawire::forward_error;
-using deltawire::Result;
-using deltawire::Status;
+using namespace deltawire;     // NOLINT(google-build-using-namespace)
 using namespace deltawire::c;  // NOLINT(google-build-using-namespace)
 
 struct deltawire_channel {
@@ -24,49 +20,38 @@ struct deltawire_channel {
 
 namespace {
 
-Status check_channel(const deltawire_channel* channel) {
-  return channel == nullptr ? null_argument("the channel") : Status{};
-}
-
-Result<std::vector<deltawire::Named>> tensors_for(const deltawire_channel* channel,
-                                                  const deltawire_tensor* tensors, std::uint32_t count) {
-  if (Status status = check_channel(channel); !status) return forward_error(status);
+std::vector<Named> tensors_for(const deltawire_channel* channel, const deltawire_tensor* tensors,
+                               std::uint32_t count) {
+  require(channel, "the channel");
   return named_tensors(tensors, count);
 }
 
-Result<deltawire::ChannelOptions> options_of(const deltawire_channel_options& given) {
-  if (Status version = check_abi_version(given.abi_version, "deltawire_channel_options"); !version) {
-    return forward_error(version);
-  }
+ChannelOptions options_of(const deltawire_channel_options& given) {
+  check_abi_version(given.abi_version, "deltawire_channel_options");
   if (std::ranges::any_of(given.reserved, [](std::uint64_t field) { return field != 0; })) {
-    return deltawire::fail(ErrorCode::kInvalidArgument, "deltawire_channel_options: reserved is not 0");
+    refuse(ErrorCode::kInvalidArgument, "deltawire_channel_options: reserved is not 0");
   }
-  const auto feedback = flag(given.error_feedback, "error_feedback");
-  if (!feedback) return forward_error(feedback);
-  const auto fold = flag(given.fold_revert, "fold_revert");
-  if (!fold) return forward_error(fold);
-  const auto pass = flag(given.pass_not_finite, "pass_not_finite");
-  if (!pass) return forward_error(pass);
-  deltawire::ChannelOptions options;
-  options.policy = {given.min_elements, *pass ? deltawire::NonFinite::kPass : deltawire::NonFinite::kError};
-  options.revert = *fold ? deltawire::Revert::kFold : deltawire::Revert::kExact;
-  options.error_feedback = *feedback;
+  ChannelOptions options;
+  options.error_feedback = flag(given.error_feedback, "error_feedback");
+  options.revert = flag(given.fold_revert, "fold_revert") ? Revert::kFold : Revert::kExact;
+  const bool passes = flag(given.pass_not_finite, "pass_not_finite");
+  options.policy = {given.min_elements, passes ? NonFinite::kPass : NonFinite::kError};
   options.seed = given.seed;
   return options;
 }
 
-Result<deltawire::MessageId> id_of(const deltawire_message* message) {
-  if (message == nullptr) return forward_error(null_argument("the message"));
+MessageId id_of(const deltawire_message* message) {
+  require(message, "the message");
   if (message->reserved != 0) {
-    return deltawire::fail(ErrorCode::kInvalidArgument,
-                           "the message's reserved is not 0; set the whole struct to 0 before you fill it");
+    refuse(ErrorCode::kInvalidArgument,
+           "the message's reserved is not 0; set the whole struct to 0 before you fill it");
   }
-  return deltawire::MessageId{.step = message->step,
-                              .rank = message->rank,
-                              .world = message->world_size,
-                              .bucket = message->bucket,
-                              .stage = message->stage,
-                              .scale = message->scale};
+  return MessageId{.step = message->step,
+                   .rank = message->rank,
+                   .world = message->world_size,
+                   .bucket = message->bucket,
+                   .stage = message->stage,
+                   .scale = message->scale};
 }
 
 }  // namespace
@@ -75,33 +60,25 @@ extern "C" {
 
 std::int32_t deltawire_channel_options_init(deltawire_channel_options* options, std::uint32_t abi_version,
                                             deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (options == nullptr) return null_argument("options");
-    if (Status version = check_abi_version(abi_version, "deltawire_channel_options_init"); !version) {
-      return version;
-    }
-    const deltawire::ChannelOptions defaults;
+  return call(error, [&] {
+    require(options, "options");
+    check_abi_version(abi_version, "deltawire_channel_options_init");
+    const ChannelOptions defaults;
     *options = {};
     options->abi_version = abi_version;
     options->error_feedback = 1;
     options->min_elements = defaults.policy.min_elements;
-    return {};
   });
 }
 
 std::int32_t deltawire_channel_open(const char* rules, const deltawire_channel_options* options,
                                     deltawire_channel** channel, deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (channel == nullptr) return null_argument("channel");
+  return call(error, [&] {
+    require(channel, "channel");
     *channel = nullptr;
-    if (rules == nullptr) return null_argument("rules");
-    Result<deltawire::ChannelOptions> chosen;
-    if (options != nullptr) chosen = options_of(*options);
-    if (!chosen) return forward_error(chosen);
-    auto made = deltawire::make_channel(rules, *chosen);
-    if (!made) return forward_error(made);
-    *channel = new deltawire_channel{std::move(*made)};
-    return {};
+    require(rules, "rules");
+    const ChannelOptions chosen = options != nullptr ? options_of(*options) : ChannelOptions{};
+    *channel = new deltawire_channel{value_of(make_channel(rules, chosen))};
   });
 }
 
@@ -116,12 +93,10 @@ const char* deltawire_channel_spec(const deltawire_channel* channel) {
 std::int32_t deltawire_channel_bound(const deltawire_channel* channel, const deltawire_tensor* tensors,
                                      std::uint32_t tensor_count, std::uint64_t step,
                                      std::uint64_t* message_bytes, deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (message_bytes == nullptr) return null_argument("message_bytes");
-    const auto parts = tensors_for(channel, tensors, tensor_count);
-    if (!parts) return forward_error(parts);
-    *message_bytes = channel->channel->message_bound(*parts, step);
-    return {};
+  return call(error, [&] {
+    require(message_bytes, "message_bytes");
+    const std::vector<Named> parts = tensors_for(channel, tensors, tensor_count);
+    *message_bytes = channel->channel->message_bound(parts, step);
   });
 }
 
@@ -129,17 +104,13 @@ std::int32_t deltawire_channel_encode(deltawire_channel* channel, const deltawir
                                       std::uint32_t tensor_count, const deltawire_message* message, void* out,
                                       std::uint64_t capacity, std::uint64_t* message_bytes,
                                       deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    const auto parts = tensors_for(channel, tensors, tensor_count);
-    if (!parts) return forward_error(parts);
-    const auto id = id_of(message);
-    if (!id) return forward_error(id);
-    if (message_bytes == nullptr) return null_argument("message_bytes");
-    if (out == nullptr) return null_argument("out");
-    const auto written = channel->channel->encode_to(*parts, *id, {static_cast<std::byte*>(out), capacity});
-    if (!written) return forward_error(written);
-    *message_bytes = *written;
-    return {};
+  return call(error, [&] {
+    const std::vector<Named> parts = tensors_for(channel, tensors, tensor_count);
+    const MessageId id = id_of(message);
+    require(message_bytes, "message_bytes");
+    require(out, "out");
+    const MutBytes room(static_cast<std::byte*>(out), capacity);
+    *message_bytes = value_of(channel->channel->encode_to(parts, id, room));
   });
 }
 
@@ -147,70 +118,56 @@ std::int32_t deltawire_channel_decode(deltawire_channel* channel, const void* by
                                       const deltawire_tensor* tensors, std::uint32_t tensor_count,
                                       const deltawire_message* expected, std::int32_t into, float scale,
                                       deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    const auto parts = tensors_for(channel, tensors, tensor_count);
-    if (!parts) return forward_error(parts);
-    const auto id = id_of(expected);
-    if (!id) return forward_error(id);
-    const auto message = bytes_at(bytes, byte_count, "bytes");
-    if (!message) return forward_error(message);
-    const auto adds = accumulates(into);
-    if (!adds) return forward_error(adds);
-    return channel->channel->decode(
-        *message, *parts, *id, *adds ? deltawire::Into::kAccumulate : deltawire::Into::kOverwrite, scale);
+  return call(error, [&] {
+    const std::vector<Named> parts = tensors_for(channel, tensors, tensor_count);
+    const MessageId id = id_of(expected);
+    const Bytes message = bytes_at(bytes, byte_count, "bytes");
+    value_of(channel->channel->decode(message, parts, id, into_of(into), scale));
   });
 }
 
 std::int32_t deltawire_channel_commit(deltawire_channel* channel, deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (Status status = check_channel(channel); !status) return status;
+  return call(error, [&] {
+    require(channel, "the channel");
     channel->channel->commit();
-    return {};
   });
 }
 
 std::int32_t deltawire_channel_revert(deltawire_channel* channel, deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (Status status = check_channel(channel); !status) return status;
+  return call(error, [&] {
+    require(channel, "the channel");
     channel->channel->revert();
-    return {};
   });
 }
 
 std::int32_t deltawire_channel_residual(const deltawire_channel* channel, const char* name,
                                         const float** values, std::uint64_t* count, deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (Status status = check_channel(channel); !status) return status;
-    if (name == nullptr) return null_argument("name");
-    if (values == nullptr) return null_argument("values");
-    if (count == nullptr) return null_argument("count");
+  return call(error, [&] {
+    require(channel, "the channel");
+    require(name, "name");
+    require(values, "values");
+    require(count, "count");
     const std::span<const float> residual = channel->channel->residual(name, 0);
     *values = residual.data();
     *count = residual.size();
-    return {};
   });
 }
 
 std::int32_t deltawire_channel_save(const deltawire_channel* channel, deltawire_bytes** state,
                                     deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (state == nullptr) return null_argument("state");
+  return call(error, [&] {
+    require(state, "state");
     *state = nullptr;
-    if (Status status = check_channel(channel); !status) return status;
-    auto saved = channel->channel->save();
-    if (!saved) return forward_error(saved);
-    *state = new deltawire_bytes{std::move(*saved)};
-    return {};
+    require(channel, "the channel");
+    *state = new deltawire_bytes{value_of(channel->channel->save())};
   });
 }
 
 std::int32_t deltawire_channel_load(deltawire_channel* channel, const void* state, std::uint64_t state_bytes,
                                     deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (Status status = check_channel(channel); !status) return status;
-    const auto bytes = bytes_at(state, state_bytes, "state");
-    if (!bytes) return forward_error(bytes);
-    return channel->channel->load(*bytes);
+  return call(error, [&] {
+    require(channel, "the channel");
+    value_of(channel->channel->load(bytes_at(state, state_bytes, "state")));
   });
 }
 

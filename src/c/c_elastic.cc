@@ -13,14 +13,7 @@
 #include "deltawire/deltawire.h"
 #include "deltawire/elastic.h"
 
-using deltawire::ElasticOptions;
-using deltawire::ElasticSession;
-using deltawire::ErrorCode;
-using deltawire::fail;
-using deltawire::forward_error;
-using deltawire::Result;
-using deltawire::StateArray;
-using deltawire::Status;
+using namespace deltawire;     // NOLINT(google-build-using-namespace)
 using namespace deltawire::c;  // NOLINT(google-build-using-namespace)
 
 struct deltawire_elastic {
@@ -37,9 +30,12 @@ const char* kind_of(std::int32_t dtype) {
   return dtype == DELTAWIRE_F16 ? "<f2" : "<u2";
 }
 
-Result<State> state_of(const deltawire_elastic_options& given) {
-  const auto named = named_tensors(given.state, given.state_count);
-  if (!named) return fail(named.error().code, "the state: " + named.error().message);
+State state_of(const deltawire_elastic_options& given) {
+  try {
+    (void)named_tensors(given.state, given.state_count);
+  } catch (const Failure& failure) {
+    refuse(failure.error.code, "the state: " + failure.error.message);
+  }
   State state;
   for (const deltawire_tensor& tensor : std::span(given.state, given.state_count)) {
     const std::uint32_t element_bytes = tensor.dtype == DELTAWIRE_F32 ? 4 : 2;
@@ -55,52 +51,44 @@ Result<State> state_of(const deltawire_elastic_options& given) {
 }
 
 // Writes what the other members gave to the caller's tensors, all or none.
-Status take_state(std::span<const StateArray> joined, const deltawire_elastic_options& given,
-                  const State& own) {
+void take_state(std::span<const StateArray> joined, const deltawire_elastic_options& given,
+                const State& own) {
   const auto is_same = [](const StateArray& a, const StateArray& b) {
     return a.name == b.name && a.kind == b.kind && a.bytes.size() == b.bytes.size();
   };
   if (!std::ranges::equal(joined, own, is_same)) {
-    return fail(ErrorCode::kMismatch,
-                "the members' state has other tensors than this process's; give all the same, in one order");
+    refuse(ErrorCode::kMismatch,
+           "the members' state has other tensors than this process's; give all the same, in one order");
   }
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (own[i].bytes.empty()) continue;
     std::memcpy(given.state[i].values, joined[i].bytes.data(), own[i].bytes.size());
   }
-  return {};
 }
 
-Status check_fields(const deltawire_session_options& given, const deltawire_elastic_options& elastic) {
-  if (Status version = check_abi_version(elastic.abi_version, "deltawire_elastic_options"); !version) {
-    return version;
-  }
+void check_fields(const deltawire_session_options& given, const deltawire_elastic_options& elastic) {
+  check_abi_version(elastic.abi_version, "deltawire_elastic_options");
   if (std::ranges::any_of(elastic.reserved, [](std::uint64_t field) { return field != 0; })) {
-    return fail(ErrorCode::kInvalidArgument, "deltawire_elastic_options: reserved is not 0");
+    refuse(ErrorCode::kInvalidArgument, "deltawire_elastic_options: reserved is not 0");
   }
   if (given.endpoints != nullptr || given.epoch != 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "an elastic session has doors and counts its epochs; leave endpoints NULL and epoch 0");
+    refuse(ErrorCode::kInvalidArgument,
+           "an elastic session has doors and counts its epochs; leave endpoints NULL and epoch 0");
   }
   if (given.world_size == 0 && given.rank != 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "rank is " + std::to_string(given.rank) + "; a process that joins (world_size 0) gets one");
+    refuse(ErrorCode::kInvalidArgument,
+           "rank is " + std::to_string(given.rank) + "; a process that joins (world_size 0) gets one");
   }
-  return {};
 }
 
-Result<ElasticOptions> elastic_options(const deltawire_elastic_options& given, SessionOptions& session) {
-  const auto timeout = milliseconds_of(given.timeout_ms, "timeout_ms");
-  if (!timeout) return forward_error(timeout);
-  auto doors = endpoints_of(given.doors, given.door_count, "doors");
-  if (!doors) return forward_error(doors);
-  deltawire::MeshOptions& mesh = session.mesh;
+ElasticOptions elastic_options(const deltawire_elastic_options& given, SessionOptions& session) {
+  MeshOptions& mesh = session.mesh;
   ElasticOptions options;
+  options.timeout = milliseconds_of(given.timeout_ms, "timeout_ms");
+  options.doors = endpoints_of(given.doors, given.door_count, "doors");
   options.place = {mesh.rank, mesh.world_size};
-  options.doors = *std::move(doors);
   options.token = mesh.token;
   options.encryption = mesh.encryption;
-  options.timeout = *timeout;
   options.connect_timeout = mesh.connect_timeout;
   options.arrival_timeout = mesh.arrival_timeout.count() == 0 ? mesh.connect_timeout : mesh.arrival_timeout;
   options.settings = std::move(mesh.settings);
@@ -108,30 +96,23 @@ Result<ElasticOptions> elastic_options(const deltawire_elastic_options& given, S
   return options;
 }
 
-Result<std::unique_ptr<ElasticSession>> open_elastic(const char* spec, deltawire_session_options given,
-                                                     const deltawire_elastic_options& elastic,
-                                                     deltawire_listener* listener) {
-  if (Status fits = check_fields(given, elastic); !fits) return forward_error(fits);
+std::unique_ptr<ElasticSession> open_elastic(const char* spec, deltawire_session_options given,
+                                             const deltawire_elastic_options& elastic,
+                                             deltawire_listener* listener) {
+  check_fields(given, elastic);
   const bool joins = given.world_size == 0;
   if (joins) given.world_size = 1;
-  auto session = session_options(given);
-  if (!session) return forward_error(session);
-  auto options = elastic_options(elastic, *session);
-  if (!options) return forward_error(options);
-  if (joins) options->place.reset();
-  const auto state = state_of(elastic);
-  if (!state) return forward_error(state);
-  if (!state->empty()) options->state = [state = *state]() -> Result<State> { return state; };
-  std::unique_ptr<deltawire::Listener> door;
-  if (listener != nullptr) {
-    auto taken = consume(*listener);
-    if (!taken) return forward_error(taken);
-    door = *std::move(taken);
+  SessionOptions session = session_options(given);
+  ElasticOptions options = elastic_options(elastic, session);
+  if (joins) options.place.reset();
+  const State state = state_of(elastic);
+  if (!state.empty()) options.state = [state]() -> Result<State> { return state; };
+  std::unique_ptr<Listener> door;
+  if (listener != nullptr) door = consume(*listener);
+  auto opened = value_of(ElasticSession::open(spec, session.reducer, std::move(options), std::move(door)));
+  if (joins) {
+    take_state(opened->joined_state().value_or(std::span<const StateArray>()), elastic, state);
   }
-  auto opened = ElasticSession::open(spec, session->reducer, *std::move(options), std::move(door));
-  if (!opened || !joins) return opened;
-  const auto joined = (*opened)->joined_state().value_or(std::span<const StateArray>());
-  if (Status taken = take_state(joined, elastic, *state); !taken) return forward_error(taken);
   return opened;
 }
 
@@ -141,31 +122,25 @@ extern "C" {
 
 std::int32_t deltawire_elastic_options_init(deltawire_elastic_options* options, std::uint32_t abi_version,
                                             deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (options == nullptr) return null_argument("options");
-    if (Status version = check_abi_version(abi_version, "deltawire_elastic_options_init"); !version) {
-      return version;
-    }
+  return call(error, [&] {
+    require(options, "options");
+    check_abi_version(abi_version, "deltawire_elastic_options_init");
     *options = {};
     options->abi_version = abi_version;
     options->timeout_ms = ElasticOptions().timeout.count();
-    return {};
   });
 }
 
 std::int32_t deltawire_elastic_open(const char* spec, const deltawire_session_options* options,
                                     const deltawire_elastic_options* elastic, deltawire_listener* listener,
                                     deltawire_elastic** session, deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (session == nullptr) return null_argument("session");
+  return call(error, [&] {
+    require(session, "session");
     *session = nullptr;
-    if (spec == nullptr) return null_argument("spec");
-    if (options == nullptr) return null_argument("options");
-    if (elastic == nullptr) return null_argument("elastic");
-    auto opened = open_elastic(spec, *options, *elastic, listener);
-    if (!opened) return forward_error(opened);
-    *session = new deltawire_elastic{*std::move(opened)};
-    return {};
+    require(spec, "spec");
+    require(options, "options");
+    require(elastic, "elastic");
+    *session = new deltawire_elastic{open_elastic(spec, *options, *elastic, listener)};
   });
 }
 
@@ -176,15 +151,12 @@ void deltawire_elastic_close(deltawire_elastic* session) {
 std::int32_t deltawire_elastic_all_reduce(deltawire_elastic* session, const deltawire_tensor* tensors,
                                           std::uint32_t tensor_count, float scale, deltawire_report* report,
                                           deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (session == nullptr) return null_argument("the session");
-    const auto named = named_tensors(tensors, tensor_count);
-    if (!named) return forward_error(named);
-    if (Status fits = check_scale(scale, "scale"); !fits) return fits;
-    const auto done = session->session->all_reduce(*named, {.scale = scale});
-    if (!done) return forward_error(done);
-    if (report != nullptr) *report = report_of(*done);
-    return {};
+  return call(error, [&] {
+    require(session, "the session");
+    const std::vector<Named> named = named_tensors(tensors, tensor_count);
+    check_scale(scale, "scale");
+    const Report done = value_of(session->session->all_reduce(named, {.scale = scale}));
+    if (report != nullptr) *report = report_of(done);
   });
 }
 

@@ -19,10 +19,10 @@ struct deltawire_listener {
 namespace deltawire::c {
 
 // kState where another session has it.
-Result<std::unique_ptr<Listener>> consume(deltawire_listener& given);
+std::unique_ptr<Listener> consume(deltawire_listener& given);
 
 // kInvalidArgument for what is no loss scale.
-Status check_scale(float scale, std::string_view whose);
+void check_scale(float scale, std::string_view whose);
 
 deltawire_report report_of(const Report& report);
 
@@ -33,17 +33,16 @@ struct SessionOptions {
 
 // Errors: kInvalidArgument, kUnsupportedVersion; they name the option. Endpoints and rendezvous are not set
 // yet.
-Result<SessionOptions> session_options(const deltawire_session_options& given);
+SessionOptions session_options(const deltawire_session_options& given);
 
 // Errors: kInvalidArgument; they name the endpoint, as one of `name`.
-Result<std::vector<Endpoint>> endpoints_of(const char* const* given, std::size_t count,
-                                           const std::string& name);
+std::vector<Endpoint> endpoints_of(const char* const* given, std::size_t count, const std::string& name);
 
 // Sets the endpoints of all ranks. Errors: kInvalidArgument.
-Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh);
-Status add_rendezvous(const deltawire_session_options& given, const char* rendezvous, MeshOptions& mesh);
+void add_endpoints(const deltawire_session_options& given, MeshOptions& mesh);
+void add_rendezvous(const deltawire_session_options& given, const char* rendezvous, MeshOptions& mesh);
 
 // 1 ms to 24 h. kInvalidArgument otherwise.
-Result<std::chrono::milliseconds> milliseconds_of(std::int64_t count, std::string_view name);
+std::chrono::milliseconds milliseconds_of(std::int64_t count, std::string_view name);
 
 }  // namespace deltawire::c

@@ -1,4 +1,6 @@
 // The frame of every function of the C interface: no exception leaves it, and errors become numbers and text.
+// Within a call an error is a Failure that is thrown: what follows here, and what the interface's files
+// share, give values.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +10,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "deltawire/codec.h"
 #include "deltawire/deltawire.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -30,12 +34,19 @@ std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view mess
 Error& last_error() noexcept;
 std::int32_t report_success(deltawire_error* into) noexcept;
 
-// Runs the body of a function of the C interface, which returns a Status.
+// What call() reports.
+struct Failure {
+  Error error;
+};
+
+// Runs the body of a function of the C interface.
 template <class Body>
 std::int32_t call(deltawire_error* error, const Body& body) noexcept {
   try {
-    Status done = body();
-    return done ? report_success(error) : report(error, std::move(done.error()));
+    body();
+    return report_success(error);
+  } catch (Failure& failure) {
+    return report(error, std::move(failure.error));
   } catch (const std::bad_alloc&) {
     return report(error, ErrorCode::kNoMemory, "out of memory");
   } catch (const std::exception& failure) {
@@ -45,26 +56,35 @@ std::int32_t call(deltawire_error* error, const Body& body) noexcept {
   }
 }
 
-// kInvalidArgument naming the argument.
-Status null_argument(std::string_view argument);
-Status check_abi_version(std::uint32_t version, std::string_view whose);
+[[noreturn]] void refuse(ErrorCode code, std::string_view message);
+
+// The value of a result, none of a status; throws its error.
+template <class T>
+T value_of(Result<T>&& result) {
+  if (!result) throw Failure{std::move(result.error())};
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
+
+// Throws kInvalidArgument, naming the argument, where it is NULL.
+void require(const void* argument, std::string_view name);
+void check_abi_version(std::uint32_t version, std::string_view whose);
 
 // An option that is 0 or 1. kInvalidArgument otherwise.
-Result<bool> flag(std::int32_t value, std::string_view name);
+bool flag(std::int32_t value, std::string_view name);
 
 // Checks tensors of the C interface, and converts them to the library's types.
 
 // Views the caller's memory. Errors: kInvalidArgument, kUnsupportedDType, kLimit; they name the field and its
 // valid values.
-Result<TensorSlot> slot_of(const deltawire_tensor* tensor);
+TensorSlot slot_of(const deltawire_tensor* tensor);
 
 // The same for `count` tensors with names. An error's message names the tensor.
-Result<std::vector<Named>> named_tensors(const deltawire_tensor* tensors, std::uint32_t count);
+std::vector<Named> named_tensors(const deltawire_tensor* tensors, std::uint32_t count);
 
 // kInvalidArgument for an undefined number.
-Result<bool> accumulates(std::int32_t into);
+Into into_of(std::int32_t into);
 
 // Bytes; NULL is allowed if there are none.
-Result<Bytes> bytes_at(const void* data, std::uint64_t count, std::string_view argument);
+Bytes bytes_at(const void* data, std::uint64_t count, std::string_view argument);
 
 }  // namespace deltawire::c

@@ -21,7 +21,10 @@ from deltawire.errors import (
     InvalidArgumentError,
     NoMemoryError,
     QuorumError,
+    invalid,
     make_error,
+    mismatch,
+    wrong_dtype,
 )
 from deltawire.optimizer import Optimizer
 from deltawire.session.session import Session
@@ -122,10 +125,9 @@ def encode(
     if significance is not None:
         _check_float32("significance takes", significance)
         if significance.shape != array.shape:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"significance has shape {significance.shape}, the array {array.shape}; give one "
-                "for each element",
+                "for each element"
             )
         arguments.require_use(_core.Spec(spec), "significance")
         significance = np.ascontiguousarray(significance)
@@ -136,14 +138,12 @@ def encode(
 
 def _check_float32(what: str, array: np.ndarray) -> None:
     if not isinstance(array, np.ndarray):
-        raise make_error(
-            "UnsupportedDType",
-            f"{what} a NumPy array, not {type(array).__name__}; convert it with np.asarray",
+        raise wrong_dtype(
+            f"{what} a NumPy array, not {type(array).__name__}; convert it with np.asarray"
         )
     if array.dtype != np.float32 or not array.dtype.isnative:
-        raise make_error(
-            "UnsupportedDType",
-            f"{what} float32 arrays, not {array.dtype!r}; convert with .astype(np.float32)",
+        raise wrong_dtype(
+            f"{what} float32 arrays, not {array.dtype!r}; convert with .astype(np.float32)"
         )
 
 
@@ -168,16 +168,14 @@ def decode(
     flat = np.frombuffer(data, dtype=np.uint8)
     header = _core.read_file_header(flat)
     if header.dtype != "float32":
-        raise make_error(
-            "UnsupportedDType", f"the file holds {header.dtype}; only float32 can be decoded here"
-        )
+        raise wrong_dtype(f"the file holds {header.dtype}; only float32 can be decoded here")
     shape = tuple(header.shape)
     if out is not None:
         room = arrays.to_write("out", out)
         if room.shape != shape:
-            raise make_error("Mismatch", f"out has shape {room.shape}, the file's array {shape}")
+            raise mismatch(f"out has shape {room.shape}, the file's array {shape}")
         if np.may_share_memory(room, flat):
-            raise make_error("InvalidArgument", "out shares memory with the file's bytes")
+            raise invalid("out shares memory with the file's bytes")
     elif math.prod(shape) > max_elements:
         raise make_error(
             "Limit",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from deltawire import arguments
-from deltawire.errors import invalid, make_error
+from deltawire.errors import invalid, wrong_dtype
 
 # The dtypes that the core supports, by its names and NumPy's.
 DTYPES = "float32", "bfloat16", "float16"
@@ -35,29 +35,26 @@ def as_numpy(name: str, array) -> np.ndarray:
     if isinstance(array, np.ndarray):
         return array
     if not hasattr(array, "__dlpack__"):
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"'{name}' is a {type(array).__name__}, neither a NumPy array nor one that supports "
-            "DLPack; convert it with np.asarray",
+            "DLPack; convert it with np.asarray"
         )
     try:
         # Before 2.9 PyTorch has no way to say by DLPack that an array may be written.
         return array.numpy() if _is_torchs(array) else np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError) as cause:
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"NumPy can't view '{name}', a {type(array).__name__} ({cause}); give a float32 "
-            "array on the CPU that does not require a gradient",
+            "array on the CPU that does not require a gradient"
         ) from None
 
 
 def check_dense(name: str, tensor) -> None:
     """Raises DTypeError for a sparse tensor of PyTorch."""
     if str(tensor.layout) != "torch.strided":
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"'{name}' is sparse ({tensor.layout}), and patches take dense tensors: pass its "
-            "to_dense()",
+            "to_dense()"
         )
 
 
@@ -75,10 +72,9 @@ def to_read(name: str, array) -> np.ndarray:
     # NumPy's scalars are not arrays, but are read like arrays.
     found = np.asarray(array) if isinstance(array, np.generic) else _with_bfloat16(name, array)
     if dtype_of(found) not in DTYPES or not found.dtype.isnative:
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"'{name}' is {found.dtype!r}; codecs take float32, float16 and bfloat16 (of ml_dtypes "
-            "or PyTorch) in the machine's byte order: convert with .astype(np.float32)",
+            "or PyTorch) in the machine's byte order: convert with .astype(np.float32)"
         )
     # A scalar array stays one, and bits of bfloat16 stay bits.
     return found if found.flags.c_contiguous else found.copy(order="C")
@@ -89,10 +85,9 @@ def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray
     writable, so that its owner sees what is written."""
     found = (_with_bfloat16 if "bfloat16" in dtypes else as_numpy)(name, array)
     if dtype_of(found) not in dtypes or not found.dtype.isnative:
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"'{name}' is {found.dtype!r}; it is written in place and must be "
-            f"{' or '.join(dtypes)} in the machine's byte order",
+            f"{' or '.join(dtypes)} in the machine's byte order"
         )
     for right, words in (
         (found.flags.c_contiguous, "not C-contiguous; np.ascontiguousarray makes one that is"),

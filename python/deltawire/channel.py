@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from deltawire import _core, arguments, arrays
-from deltawire.errors import invalid, make_error
+from deltawire.errors import invalid, wrong_dtype, wrong_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,9 +195,7 @@ class Channel:
     def _go_to(self, step: int) -> None:
         step = arguments.check_count("step", step)
         if self._open and step != self._step:
-            raise make_error(
-                "State", f"step {self._step} is open; commit or revert it before step {step}"
-            )
+            raise wrong_state(f"step {self._step} is open; commit or revert it before step {step}")
         self._step = step
 
     def _end(self, how) -> None:
@@ -248,10 +246,9 @@ class Channel:
         }
         for name, array in written.items():
             if accumulate and array.dtype != np.float32:
-                raise make_error(
-                    "UnsupportedDType",
+                raise wrong_dtype(
                     f"'{name}' is {arrays.dtype_of(array)}, to which nothing can be added: decode "
-                    "with accumulate=False, and add up in float32",
+                    "with accumulate=False, and add up in float32"
                 )
         places = _places(written)
         flat = np.frombuffer(message, dtype=np.uint8)

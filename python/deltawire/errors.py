@@ -117,13 +117,10 @@ def check_state_given(state: object, keys: Iterable[str] = (), several: bool = F
     `several`, a list."""
     lists = several and isinstance(state, Iterable) and not isinstance(state, str | bytes)
     if not isinstance(state, Mapping) and not lists:
-        raise make_error(
-            "InvalidArgument",
-            f"a state is what state_dict() or save() gave, not {type(state).__name__}",
-        )
+        raise invalid(f"a state is what state_dict() or save() gave, not {type(state).__name__}")
     missing = [key for key in keys if key not in state]
     if missing:
-        raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
+        raise invalid(f"the state lacks {', '.join(missing)}")
 
 
 class NoMemoryError(DeltawireError, MemoryError):
@@ -153,5 +150,30 @@ def make_error(
 
 
 def invalid(message: str) -> DeltawireError:
-    """The exception for an argument that can't be."""
+    """For a spec, an argument or a setting that is wrong: an InvalidArgumentError."""
     return make_error("InvalidArgument", message)
+
+
+def wrong_type(message: str) -> DeltawireError:
+    """For an argument of another type than the call takes: DTypeError, code "InvalidArgument"."""
+    return DTypeError(message, "InvalidArgument")
+
+
+def wrong_dtype(message: str) -> DeltawireError:
+    """For an array or a tensor of another kind than the call takes: a DTypeError."""
+    return make_error("UnsupportedDType", message)
+
+
+def wrong_state(message: str) -> DeltawireError:
+    """For a call that does not go with those before it: code "State"."""
+    return make_error("State", message)
+
+
+def mismatch(message: str) -> DeltawireError:
+    """For what does not go with what others have: code "Mismatch"."""
+    return make_error("Mismatch", message)
+
+
+def corrupt(message: str) -> DeltawireError:
+    """For damaged bytes: code "Corrupt"."""
+    return make_error("Corrupt", message)

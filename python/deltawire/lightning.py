@@ -1,6 +1,6 @@
 """deltawire under Lightning: a callback for Trainer(strategy="ddp")."""
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.torch.ddp.all_ranks import AllRanks
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.register import register
@@ -46,10 +46,9 @@ class Callback(_Callback):
         options = dict(self._options)
         if options.get("optimizer") is True:
             if len(trainer.optimizers) != 1:
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"optimizer=True needs one optimizer, and the module has "
-                    f"{len(trainer.optimizers)}; leave it out",
+                    f"{len(trainer.optimizers)}; leave it out"
                 )
             options["optimizer"] = trainer.optimizers[0]
         self.hook = register(trainer.strategy.model, self._spec, **options)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from deltawire import _core, arrays
-from deltawire.errors import make_error
+from deltawire.errors import invalid, wrong_dtype
 
 
 class Optimizer:
@@ -62,9 +62,8 @@ class Optimizer:
             values: float32, one for each key.
         """
         if not isinstance(keys, np.ndarray) or keys.dtype != np.uint32 or keys.ndim != 1:
-            raise make_error(
-                "UnsupportedDType",
-                "keys must be a one-dimensional array of uint32; convert with .astype(np.uint32)",
+            raise wrong_dtype(
+                "keys must be a one-dimensional array of uint32; convert with .astype(np.uint32)"
             )
         self._core.step_pairs(
             tensor,
@@ -98,9 +97,7 @@ class Optimizer:
                 accumulates what rounding hides.
         """
         if kept_as not in arrays.DTYPES:
-            raise make_error(
-                "InvalidArgument", f"kept_as='{kept_as}': give one of {', '.join(arrays.DTYPES)}"
-            )
+            raise invalid(f"kept_as='{kept_as}': give one of {', '.join(arrays.DTYPES)}")
         values = _floats("parameters", parameters)
         if out is None:
             out = np.empty(parameters.shape, dtype=np.float32)
@@ -128,15 +125,13 @@ class Optimizer:
 def _floats(what: str, array: np.ndarray, writable: bool = False) -> np.ndarray:
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.dtype.isnative:
         kind = repr(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-        raise make_error(
-            "UnsupportedDType",
-            f"{what} must be a float32 NumPy array, not {kind}; convert with .astype(np.float32)",
+        raise wrong_dtype(
+            f"{what} must be a float32 NumPy array, not {kind}; convert with .astype(np.float32)"
         )
     if not writable:
         return np.ascontiguousarray(array)
     if not array.flags.c_contiguous or not array.flags.writeable:
-        raise make_error(
-            "InvalidArgument",
-            f"{what} is written in place and must be C-contiguous and writable; pass such an array",
+        raise invalid(
+            f"{what} is written in place and must be C-contiguous and writable; pass such an array"
         )
     return array

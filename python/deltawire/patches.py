@@ -21,7 +21,7 @@ import numpy as np
 
 from deltawire import _core, arguments, arrays
 from deltawire._core import PatchFileInfo, PatchFileTensor, PatchInfo
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, wrong_dtype
 
 __all__ = [
     "PatchFileInfo",
@@ -61,14 +61,13 @@ def _type_of(name: str, array) -> str:
         raise _neither(name, array)
     called = str(array.dtype).removeprefix("torch.")
     if called not in _TYPES:
-        raise make_error("UnsupportedDType", f"'{name}' is {called}: patches don't know that dtype")
+        raise wrong_dtype(f"'{name}' is {called}: patches don't know that dtype")
     return _TYPES[called] or called
 
 
 def _neither(name: str, array) -> DeltawireError:
-    return make_error(
-        "UnsupportedDType",
-        f"'{name}' is a {type(array).__name__}, neither a NumPy array nor a PyTorch tensor",
+    return wrong_dtype(
+        f"'{name}' is a {type(array).__name__}, neither a NumPy array nor a PyTorch tensor"
     )
 
 
@@ -78,14 +77,12 @@ def _bytes_of(name: str, array) -> np.ndarray:
     if torch is not None and isinstance(array, torch.Tensor):
         arrays.check_dense(name, array)
         if array.device.type != "cpu" or not array.is_contiguous():
-            raise make_error("InvalidArgument", f"'{name}' must be contiguous and on the CPU")
+            raise invalid(f"'{name}' must be contiguous and on the CPU")
         return array.detach().reshape(-1).view(torch.uint8).numpy()
     if not isinstance(array, np.ndarray):
         raise _neither(name, array)
     if not array.flags.c_contiguous or not array.dtype.isnative:
-        raise make_error(
-            "InvalidArgument", f"'{name}' must be C-contiguous, in the machine's byte order"
-        )
+        raise invalid(f"'{name}' must be C-contiguous, in the machine's byte order")
     return array.reshape(-1).view(np.uint8)
 
 
@@ -99,10 +96,9 @@ def make(old: Any, new: Any) -> bytes:
     kind = _type_of("old", old)
     _type_of("new", new)
     if str(old.dtype) != str(new.dtype) or tuple(old.shape) != tuple(new.shape):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"a patch is between tensors of one dtype and shape: old is {old.dtype} "
-            f"{tuple(old.shape)}, new is {new.dtype} {tuple(new.shape)}",
+            f"{tuple(old.shape)}, new is {new.dtype} {tuple(new.shape)}"
         )
     return _core.make_patch(_bytes_of("old", old), _bytes_of("new", new), kind)
 
@@ -123,10 +119,10 @@ def apply(patch: bytes, old: Any, out: Any = None) -> None:
     target = old if out is None else out
     _type_of("out", target)
     if str(target.dtype) != str(old.dtype):
-        raise make_error("InvalidArgument", f"'out' is {target.dtype}, the weights {old.dtype}")
+        raise invalid(f"'out' is {target.dtype}, the weights {old.dtype}")
     written = _bytes_of("out", target)
     if not written.flags.writeable:
-        raise make_error("InvalidArgument", "the weights can't be written: give 'out'")
+        raise invalid("the weights can't be written: give 'out'")
     _core.apply_patch(_patch(patch), _bytes_of("old", old), kind, written)
 
 
@@ -214,9 +210,7 @@ def merge_files(
         InvalidArgumentError: one path in place of several.
     """
     if isinstance(patches, str | bytes | os.PathLike):
-        raise make_error(
-            "InvalidArgument", f"patches={patches!r} is one path: give a list of paths"
-        )
+        raise invalid(f"patches={patches!r} is one path: give a list of paths")
     paths = [_text_of(patch) for patch in patches]
     _core.merge_patch_files(
         _text_of(old), paths, _text_of(merged), replace, from_version, to_version
@@ -237,7 +231,7 @@ def _text_of(path: Path) -> str:
     text = os.fsdecode(path)
     arguments.check_unicode(text)
     if "\0" in text:
-        raise make_error("InvalidArgument", f"{text!r} is no name of a file: it has a NUL")
+        raise invalid(f"{text!r} is no name of a file: it has a NUL")
     return text
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from deltawire.channel import Channel
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, corrupt, invalid
 from deltawire.flower import records
 from deltawire.flower.reply_checks import check_metrics, only_record
 from deltawire.rounds.client import Client
@@ -118,7 +118,7 @@ def _plain(model: dict, form: records.RecordForm, packed: ArrayRecord) -> ArrayR
     """The record as the strategy sent it."""
     missing = set(form.order) - set(model) - set(packed)
     if missing:
-        raise make_error("Corrupt", f"the message lacks the arrays {sorted(missing)[:3]}")
+        raise corrupt(f"the message lacks the arrays {sorted(missing)[:3]}")
     return ArrayRecord(
         {
             name: Array(model[name].astype(form.dtypes[name])) if name in model else packed[name]
@@ -133,7 +133,7 @@ def _encode(client: Client, content: RecordDict, key: str, form: records.RecordF
     floats, others = records.split(record, frozenset(form.order) - frozenset(form.dtypes))
     samples = [metrics[key] for metrics in content.metric_records.values() if key in metrics]
     if len(samples) != 1:
-        raise make_error("InvalidArgument", f"the reply needs one metric '{key}', its sample count")
+        raise invalid(f"the reply needs one metric '{key}', its sample count")
     count = int(samples[0]) if samples[0] == samples[0] // 1 else samples[0]
     reply = client.reply(floats, count)
     content[name] = records.packed([reply.frame], others)

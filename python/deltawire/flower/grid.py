@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, make_error, mismatch, wrong_state
 from deltawire.flower import records
 from deltawire.flower.reply_checks import (
     check_metrics,
@@ -159,9 +159,8 @@ class CompressedGrid(Grid):
         for message in messages[1:]:
             other = only_record(message.content)
             if other[0] != name or (other[1] is not record and other[1] != record):
-                raise make_error(
-                    "InvalidArgument",
-                    "the strategy sends different models to clients; deltawire carries one to all",
+                raise invalid(
+                    "the strategy sends different models to clients; deltawire carries one to all"
                 )
         floats, others = records.split(record, self._exact)
         self._exact |= frozenset(others)
@@ -326,18 +325,15 @@ class CompressedGrid(Grid):
         version = exchange.sent.pop(node, None)
         fields = records.reply_fields(reply.content)
         if fields is None:
-            raise make_error(
-                "Mismatch", "no header: the client app has no deltawire.flower.mod in mods=[...]"
-            )
+            raise mismatch("no header: the client app has no deltawire.flower.mod in mods=[...]")
         if version is not None:  # even if the reply is refused, its client says which model it has
             self._broadcast.confirm(node, fields.get("version"), fields.get("patches"))
         said = (fields.get("round"), fields.get("version"))
         if version is None or said != (max(0, self._round), version):
             shown = [brief(repr(number), 20) for number in said]
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"it is of round {shown[0]}, version {shown[1]}; due is round {self._round}, "
-                f"version {version}",
+                f"version {version}"
             )
         exchange.bytes[node] = records.header_bytes(reply.content)
         metrics = list(reply.content.metric_records.values())

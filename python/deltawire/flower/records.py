@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from deltawire import foreign_json
-from deltawire.errors import make_error
+from deltawire.errors import corrupt, make_error, mismatch
 from deltawire.rounds.messages import FLOATS, Download, ModelLayout, Reply, is_float
 
 HEADER = "deltawire"  # the record
@@ -73,9 +73,9 @@ class RecordForm:
                 order.insert(at, name)
             right = dtypes.keys() <= set(order) and all(each in FLOATS for each in dtypes.values())
         except foreign_json.UNFIT as cause:
-            raise make_error("Corrupt", f"a text that is no record's form ({cause})") from cause
+            raise corrupt(f"a text that is no record's form ({cause})") from cause
         if not right or len(set(order)) < len(order):
-            raise make_error("Corrupt", "the record's form has names or dtypes that no record has")
+            raise corrupt("the record's form has names or dtypes that no record has")
         return cls(tuple(order), dtypes)
 
 
@@ -88,9 +88,8 @@ def frame_of(record: ArrayRecord) -> bytes:
     """The bytes of a packed record; raises "Mismatch" for any other record."""
     array = record.get(FRAME)
     if array is None or array.stype != STYPE:
-        raise make_error(
-            "Mismatch",
-            "the arrays are not a deltawire frame; the mod must come first in mods=[...]",
+        raise mismatch(
+            "the arrays are not a deltawire frame; the mod must come first in mods=[...]"
         )
     return array.data
 
@@ -121,7 +120,7 @@ def download_of(content: RecordDict, fields: dict) -> Download:
     name, samples = fields.get("record"), fields.get("samples")
     record = content.get(name) if isinstance(name, str) else None
     if not isinstance(record, ArrayRecord) or not isinstance(samples, str):
-        raise make_error("Corrupt", "the header of the download names no arrays, or no samples")
+        raise corrupt("the header of the download names no arrays, or no samples")
     data, frames, start = frame_of(record), [], 0
     lengths, kind = fields.get("lengths"), fields.get("kind")
     numbers = {name: fields.get(name) for name in _NUMBERS}
@@ -133,7 +132,7 @@ def download_of(content: RecordDict, fields: dict) -> Download:
         and all(type(number) is int for number in numbers.values())
         and all(isinstance(text, str) for text in texts)
     ):
-        raise make_error("Corrupt", "the header of the download doesn't fit its frames")
+        raise corrupt("the header of the download doesn't fit its frames")
     for length in lengths:
         frames.append(data[start : start + length])
         start += length
@@ -170,7 +169,7 @@ def fields_of(content: RecordDict) -> dict | None:
     except ValueError:
         fields = None
     if not isinstance(fields, dict):
-        raise make_error("Corrupt", "the header of the message is not the JSON that it should be")
+        raise corrupt("the header of the message is not the JSON that it should be")
     return fields
 
 
@@ -188,5 +187,5 @@ def reply_of(fields: dict, frame: bytes, samples: object) -> Reply:
     """A client's reply, with the types of its fields checked."""
     spec, numbers = fields.get("spec"), (fields.get("round"), fields.get("version"))
     if not isinstance(spec, str) or not all(type(number) is int for number in numbers):
-        raise make_error("Corrupt", "the header of the reply lacks spec, round or version")
+        raise corrupt("the header of the reply lacks spec, round or version")
     return Reply(frame, spec, *numbers, samples)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error, mismatch
 from deltawire.rounds.intake import check_samples
 from deltawire.rounds.limits import brief
 from deltawire.rounds.messages import check_layout, layout_of
@@ -20,9 +20,7 @@ def only_record(content: RecordDict) -> tuple[str, ArrayRecord]:
     """The name and the value of a message's one ArrayRecord."""
     found = list(content.array_records.items())
     if len(found) != 1:
-        raise make_error(
-            "InvalidArgument", f"the message has {len(found)} ArrayRecords; deltawire carries one"
-        )
+        raise invalid(f"the message has {len(found)} ArrayRecords; deltawire carries one")
     return found[0]
 
 
@@ -65,16 +63,15 @@ def check_others(found: Mapping[str, Array], due: Mapping[str, Array]) -> None:
     strange, sent = found.keys() - due.keys(), {key: array.numpy() for key, array in due.items()}
     if strange:  # they are not opened, because they may be huge
         names = [brief(name, 40) for name in sorted(strange)[:3]]
-        raise make_error(
-            "Mismatch",
+        raise mismatch(
             f"the reply's uncompressed part has other tensors than the model: strange {names}; "
-            "return the tensors that came",
+            "return the tensors that came"
         )
     values = {key: found[key].numpy() for key in sent if key in found}
     check_layout(layout_of(values), layout_of(sent), "the reply's uncompressed part")
     for key, array in sent.items():
         if values[key].dtype.kind not in "biuf":  # averaging makes floats of integers
-            raise make_error("Mismatch", f"'{key}' is {values[key].dtype}; due is {array.dtype}")
+            raise mismatch(f"'{key}' is {values[key].dtype}; due is {array.dtype}")
         if not np.isfinite(values[key]).all():
             raise make_error("NotFinite", f"'{key}' has values that are not finite")
 

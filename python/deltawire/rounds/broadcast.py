@@ -7,7 +7,7 @@ import numpy as np
 
 from deltawire import arguments
 from deltawire.channel import Channel
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error
 from deltawire.rounds import lossless
 from deltawire.rounds.messages import (
     Download,
@@ -110,7 +110,7 @@ class Broadcast:
     ) -> None:
         if weights not in lossless.CODECS:
             known = " or ".join(map(repr, lossless.CODECS))
-            raise make_error("InvalidArgument", f"weights={weights!r} must be {known}")
+            raise invalid(f"weights={weights!r} must be {known}")
         self._weights = weights
         self._full = lossless.whole_channel(weights)
         if bases is None:

@@ -7,7 +7,15 @@ import numpy as np
 
 from deltawire import arguments, arrays
 from deltawire.channel import Channel
-from deltawire.errors import DeltawireError, check_state_given, invalid, make_error
+from deltawire.errors import (
+    DeltawireError,
+    check_state_given,
+    corrupt,
+    invalid,
+    make_error,
+    mismatch,
+    wrong_state,
+)
 from deltawire.rounds import lossless
 from deltawire.rounds.limits import brief
 from deltawire.rounds.messages import (
@@ -101,10 +109,9 @@ class Client:
         layout = self._layout_for(download)
         model = self._updated(download, layout)
         if digest_of(model) != download.digest:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"the model at version {download.version} is not the server's (another digest); "
-                "ask the server for the full model",
+                "ask the server for the full model"
             )
         self.layout = layout
         self._settle(download)
@@ -114,10 +121,9 @@ class Client:
     def _layout_for(self, download: Download) -> ModelLayout:
         layout = download.layout or self.layout
         if layout is None or layout.id != download.layout_id:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"this client doesn't know the model's layout {download.layout_id}; ask the server "
-                "for the full model",
+                "for the full model"
             )
         return layout
 
@@ -149,7 +155,7 @@ class Client:
 
     def _patched(self, download: Download, layout: ModelLayout) -> dict[str, np.ndarray]:
         if len(download.frames) != 1:
-            raise make_error("Corrupt", f"a patch in {len(download.frames)} frames; due is one")
+            raise corrupt(f"a patch in {len(download.frames)} frames; due is one")
         try:
             return lossless.patched(
                 self._model, download.frames[0], download.weights, layout.tensors
@@ -160,10 +166,9 @@ class Client:
             raise self._needs_full(download, str(error)) from error
 
     def _needs_full(self, download: Download, why: str) -> DeltawireError:
-        return make_error(
-            "State",
+        return wrong_state(
             f"the server sends what has changed since version {download.base}, {why}; ask the "
-            "server for the full model",
+            "server for the full model"
         )
 
     def _settle(self, download: Download) -> None:
@@ -206,7 +211,7 @@ class Client:
                 array. "State": nothing was received. The client's state is then as it was.
         """
         if self._answers is None:
-            raise make_error("State", "nothing was received; call receive() before reply()")
+            raise wrong_state("nothing was received; call receive() before reply()")
         samples = arguments.check_positive("samples", samples)
         momentum = self._checked(momentum)
         update = as_float32(trained)
@@ -233,10 +238,9 @@ class Client:
             arrays.check_names(buffers)
             for name, buffer in buffers.items():
                 if name not in shapes or getattr(buffer, "shape", None) != shapes[name]:
-                    raise make_error(
-                        "Mismatch",
+                    raise mismatch(
                         f"the momentum of '{name}' is no array of the shape that the model has "
-                        f"there ({shapes.get(name, 'no such tensor')}); give the optimizer's own",
+                        f"there ({shapes.get(name, 'no such tensor')}); give the optimizer's own"
                     )
                 try:  # before anything changes
                     buffer[np.zeros(shapes[name], bool)] = 0
@@ -298,10 +302,9 @@ class Client:
         tensors, values = layout.tensors if layout else (), state["model"]
         count = sum(math.prod(tensor.shape) for tensor in tensors)
         if state["spec"] != self.spec or len(values) != 4 * count:
-            raise make_error(
-                "Mismatch",
+            raise mismatch(
                 f"the client's state is of spec {state['spec'][:80]} and {len(values):,} bytes of "
-                f"weights; this is {self.spec}: start from an empty state",
+                f"weights; this is {self.spec}: start from an empty state"
             )
         if state["pending"]:
             self._channel.decode(state["pending"], zeros(tensors))

@@ -9,7 +9,7 @@ import numpy as np
 
 from deltawire.arguments import check_positive
 from deltawire.channel import Channel
-from deltawire.errors import DeltawireError, invalid, make_error
+from deltawire.errors import DeltawireError, invalid, make_error, mismatch, wrong_state
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, too_large
 from deltawire.rounds.messages import Layout, Reply, zeros
 
@@ -91,11 +91,10 @@ class Intake:
                 refused then: its client drops it.
         """
         if (reply.round, reply.version) != due:
-            raise make_error(  # the one of this round may still be on its way: no verdict
-                "State",
+            raise wrong_state(
                 f"the reply is of round {brief(reply.round, 20)}, version "
                 f"{brief(reply.version, 20)}; due is round {due[0]}, version {due[1]}: it is too "
-                "old, or not the server's",
+                "old, or not the server's"
             )
         try:
             update = self._opened(reply, layout)
@@ -134,9 +133,7 @@ class Intake:
         """A channel for the codec that a client's frame names; the most recently used ones are
         kept."""
         if self._due is not None and spec != self._due:
-            raise make_error(
-                "Mismatch", f"the reply is of codec {spec[:80]!r}; due is {self._due!r}"
-            )
+            raise mismatch(f"the reply is of codec {spec[:80]!r}; due is {self._due!r}")
         if len(spec) > _MOST_SPEC_CHARACTERS:
             raise invalid(f"{spec[:40]!r} is not a codec spec")
         if spec not in self._channels:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from deltawire import arrays, foreign_json
-from deltawire.errors import make_error
+from deltawire.errors import corrupt, mismatch, wrong_dtype
 
 KINDS = ("same", "delta", "patch", "full")
 PATCHES = 1  # the newest format of patches that this side reads
@@ -66,14 +66,14 @@ class ModelLayout:
             pairs, also = foreign_json.parse(text)
             tensors = tuple(TensorLayout(name, tuple(shape)) for name, shape in pairs)
         except foreign_json.UNFIT as cause:
-            raise make_error("Corrupt", f"a text that is no model's layout ({cause})") from cause
+            raise corrupt(f"a text that is no model's layout ({cause})") from cause
         names = [tensor.name for tensor in tensors]
         if not (
             all(isinstance(text, str) for text in [also, *names])
             and len(set(names)) == len(names)
             and all(_can_be(tensor.shape) for tensor in tensors)
         ):
-            raise make_error("Corrupt", "the layout has names or shapes that no model has")
+            raise corrupt("the layout has names or shapes that no model has")
         return cls(tensors, also)
 
 
@@ -158,10 +158,9 @@ def as_float32(model: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, array in model.items():
         found = np.asarray(array) if isinstance(array, np.generic) else arrays.as_numpy(name, array)
         if not is_float(found):
-            raise make_error(
-                "UnsupportedDType",
+            raise wrong_dtype(
                 f"'{name}' is {found.dtype!r}; rounds average {', '.join(FLOATS)} arrays: keep "
-                "others as well",
+                "others as well"
             )
         copies[name] = np.array(found, dtype=np.float32, order="C")
     return copies
@@ -177,17 +176,15 @@ def check_layout(found: Layout, due: Layout, whose: str) -> None:
     names, due_names = {t.name for t in found}, {t.name for t in due}
     if names != due_names:
         missing, strange = sorted(due_names - names), sorted(names - due_names)
-        raise make_error(
-            "Mismatch",
+        raise mismatch(
             f"{whose} has other tensors than the model: missing {missing[:3]}, strange "
-            f"{strange[:3]}; return the tensors that came",
+            f"{strange[:3]}; return the tensors that came"
         )
     for tensor, other in zip(found, due, strict=True):
         if tensor != other:
-            raise make_error(
-                "Mismatch",
+            raise mismatch(
                 f"{whose} has {tensor.name}{list(tensor.shape)} where the model has "
-                f"{other.name}{list(other.shape)}; return the tensors as they came",
+                f"{other.name}{list(other.shape)}; return the tensors as they came"
             )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from deltawire.errors import make_error
+from deltawire.errors import wrong_state
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, Update, added
 from deltawire.rounds.limits import (
@@ -87,7 +87,7 @@ class Server:
         """A client's download; `full` for one that has lost its state. Clients may have any
         name. One that comes again may reply again."""
         if self.round < 0:
-            raise make_error("State", "no round is open; call begin() first")
+            raise wrong_state("no round is open; call begin() first")
         # An update that may be replaced, or refused at the end, isn't accepted yet.
         accepted, refused = self._told.get(client) or self._intake.verdicts(client)
         found = self._broadcast.download(client, full=full)
@@ -108,7 +108,7 @@ class Server:
         self._silent.discard(client)
         try:
             if version is None:
-                raise make_error("State", "was sent nothing in this round, or has replied")
+                raise wrong_state("was sent nothing in this round, or has replied")
             update = self._intake.take(
                 client, reply, due=(self.round, version), layout=self._broadcast.layout.tensors
             )

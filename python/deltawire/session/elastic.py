@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deltawire import _core, arguments
-from deltawire.errors import DeltawireError, changed, invalid, make_error
+from deltawire.errors import DeltawireError, changed, corrupt, invalid, wrong_dtype
 from deltawire.session.leaving import problem_of
 
 logger = logging.getLogger("deltawire")
@@ -56,10 +56,9 @@ def _as_array(name: object, array: object) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError) as cause:
         raise _no_state(f"'{name}', of which NumPy makes no array ({cause})") from cause
     if found.dtype.hasobject or np.dtype(found.dtype.str) != found.dtype:
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"state= gave '{name}' as {found.dtype}, which others can't read from its bytes; give "
-            "a view of numbers, e.g. .view(np.uint16) of bfloat16",
+            "a view of numbers, e.g. .view(np.uint16) of bfloat16"
         )
     return found
 
@@ -80,7 +79,7 @@ def joined_arrays(session: _core.ElasticSession) -> dict[str, np.ndarray] | None
             for name, kind, shape, data in given
         }
     except (TypeError, ValueError) as cause:
-        raise make_error("Corrupt", f"another member told a state that can't be: {cause}") from None
+        raise corrupt(f"another member told a state that can't be: {cause}") from None
 
 
 def ended(session: _core.ElasticSession, error: DeltawireError) -> DeltawireError:

@@ -10,7 +10,7 @@ import threading
 import weakref
 from typing import TypeVar
 
-from deltawire.errors import DeltawireError, make_error, printable
+from deltawire.errors import DeltawireError, make_error, printable, wrong_state
 from deltawire.session.terms import TEXT_BYTES
 
 _Closing = TypeVar("_Closing", bound="ClosesAtEnd")
@@ -78,8 +78,8 @@ def check_own_process(pid: int, what: str) -> None:
     """Raises DeltawireError, code "State", in a process that was forked from the one that has made
     this: its threads are not there."""
     if os.getpid() != pid:
-        raise make_error(
-            "State", f"this process was forked from that of the {what}; make one of its own here"
+        raise wrong_state(
+            f"this process was forked from that of the {what}; make one of its own here"
         )
 
 

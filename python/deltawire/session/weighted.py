@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deltawire import arguments
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 
 LEAST_ELEMENTS = 2  # of what a codec may touch: the weights are an array of one element
 _NAME = "(weights)"  # no parameter has it
@@ -19,9 +19,7 @@ def check_weight(weight: object) -> float:
     holds."""
     arguments.check_finite("weight", weight)
     if not 0 <= weight <= _MOST:
-        raise make_error(
-            "InvalidArgument", f"weight={weight!r} must be 0 or more, and at most {_MOST:.3g}"
-        )
+        raise invalid(f"weight={weight!r} must be 0 or more, and at most {_MOST:.3g}")
     return float(weight)
 
 

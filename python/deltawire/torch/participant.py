@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, invalid, make_error
+from deltawire.errors import DeltawireError, invalid, wrong_state
 from deltawire.session.base_session import BaseSession
 from deltawire.session.history import History
 from deltawire.session.leaving import ClosesAtEnd, exception_under_way, gave_up
@@ -39,11 +39,10 @@ class DetachedSession:
 
     def error(self) -> DeltawireError:
         """The "State" error that every use raises."""
-        return make_error(
-            "State",
+        return wrong_state(
             "this is a copy of a registered model or of its hook, and has no session: its "
             "gradients would be exchanged uncompressed; register the copied model again to train "
-            "it (or use it under torch.no_grad())",
+            "it (or use it under torch.no_grad())"
         )
 
     def submit(self, *_) -> NoReturn:

@@ -1,6 +1,6 @@
 """Which PyTorch this package works with. Imported before all of it that needs a newer one."""
 
-from deltawire.errors import make_error
+from deltawire.errors import wrong_state
 
 OLDEST = (2, 6)
 
@@ -25,10 +25,9 @@ def check(version: str) -> None:
     major, minor = version.split(".")[:2]
     if (int(major), int(minor)) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise make_error(
-            "State",
+        raise wrong_state(
             f"PyTorch {version} is too old for deltawire.torch, which needs {oldest} or newer; "
-            f"install torch>={oldest}, or use deltawire.Session, which needs no PyTorch",
+            f"install torch>={oldest}, or use deltawire.Session, which needs no PyTorch"
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from deltawire import foreign_json
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, corrupt, make_error
 from deltawire.traces import files
 
 PAGE = "trace.json"
@@ -163,7 +163,7 @@ def read_trace(folder: str | os.PathLike[str]) -> Trace:
     except ValueError as cause:
         if isinstance(cause, DeltawireError):
             raise
-        raise make_error("Corrupt", f"{path}: {cause}; record the trace again") from cause
+        raise corrupt(f"{path}: {cause}; record the trace again") from cause
 
 
 class _PageError(ValueError):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, corrupt, invalid, make_error, mismatch
 
 FLOAT32 = np.dtype("<f4")
 INT64 = np.dtype("<i8")
@@ -20,20 +20,17 @@ def place_of(folder: Path, text: object, endings: tuple[str, ...]) -> Path:
     """The file that a trace.json names; raises "Corrupt" for a path that leaves the folder, also
     through a link, or has another ending."""
     if not isinstance(text, str):
-        raise make_error("Corrupt", f"{folder}: a path is {text!r}, not a text; {_AGAIN}")
+        raise corrupt(f"{folder}: a path is {text!r}, not a text; {_AGAIN}")
     parts = text.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\\" in text or "\0" in text:
-        raise make_error(
-            "Corrupt",
-            f"{folder}: the path {text!r} is not one of a file below the folder; {_AGAIN}",
+        raise corrupt(
+            f"{folder}: the path {text!r} is not one of a file below the folder; {_AGAIN}"
         )
     if not text.endswith(endings):
-        raise make_error(
-            "Corrupt", f"{folder}: {text!r} does not end in {' or '.join(endings)}; {_AGAIN}"
-        )
+        raise corrupt(f"{folder}: {text!r} does not end in {' or '.join(endings)}; {_AGAIN}")
     path = folder.joinpath(*parts)
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise make_error("Corrupt", f"{path} is a link that leaves the folder; {_AGAIN}")
+        raise corrupt(f"{path} is a link that leaves the folder; {_AGAIN}")
     return path
 
 
@@ -51,7 +48,7 @@ def read_keys(path: Path, count: int) -> np.ndarray:
     """The strictly growing keys below `count` in a .npy file of int64. Errors: as `read_floats`."""
     keys = _read_npy(path, INT64, None)
     if len(keys) and (keys[0] < 0 or keys[-1] >= count or (keys[1:] <= keys[:-1]).any()):
-        raise make_error("Corrupt", f"{path}: keys must grow, from 0 to below {count:,}; {_AGAIN}")
+        raise corrupt(f"{path}: keys must grow, from 0 to below {count:,}; {_AGAIN}")
     return keys
 
 
@@ -75,9 +72,8 @@ def write_keys(folder: Path, stem: str, keys: np.ndarray) -> tuple[str, int]:
 def require_lossless(spec: str) -> None:
     """Raises InvalidArgumentError unless the spec is that of a lossless codec."""
     if not _core.is_lossless(spec):
-        raise make_error(
-            "InvalidArgument",
-            f"'{spec}' loses bits, and a trace must not; use gcomp:lossless=on, or leave it out",
+        raise invalid(
+            f"'{spec}' loses bits, and a trace must not; use gcomp:lossless=on, or leave it out"
         )
 
 
@@ -101,7 +97,7 @@ def _read_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...] | None) -> np.
             elif shape is None and len(found) != 1:
                 wrong = f"the shape {found} where one dimension is due"
             if wrong:
-                raise make_error("Mismatch", f"{path}: holds {wrong}; {_AGAIN}")
+                raise mismatch(f"{path}: holds {wrong}; {_AGAIN}")
             count = math.prod(found)
             held = os.fstat(file.fileno()).st_size - file.tell()
             if held != count * dtype.itemsize:
@@ -127,9 +123,7 @@ def _read_npy_header(file) -> tuple[tuple[int, ...], bool, np.dtype]:
         raise
     except Exception as cause:  # NumPy parses Python, and any of its parsers may raise
         reason = str(cause).split("\n")[0]
-        raise make_error(
-            "Corrupt", f"{file.name}: no readable .npy file ({reason}); {_AGAIN}"
-        ) from cause
+        raise corrupt(f"{file.name}: no readable .npy file ({reason}); {_AGAIN}") from cause
 
 
 def _read_dw(path: Path, shape: tuple[int, ...]) -> np.ndarray:
@@ -141,11 +135,9 @@ def _read_dw(path: Path, shape: tuple[int, ...]) -> np.ndarray:
         header = _core.read_file_header(data)
         found = tuple(header.shape)
         if header.dtype != "float32" or found != shape:
-            raise make_error(
-                "Mismatch", f"holds {header.dtype} of shape {found} where float32 of {shape} is due"
-            )
+            raise mismatch(f"holds {header.dtype} of shape {found} where float32 of {shape} is due")
         if not _core.is_lossless(header.spec):
-            raise make_error("Mismatch", f"was coded by '{header.spec}', which loses bits")
+            raise mismatch(f"was coded by '{header.spec}', which loses bits")
         out = np.empty(shape, np.float32)
         _core.decode_file(data, out)
         return out

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from deltawire import new_file
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, make_error
 from deltawire.traces import (
     COUNT_LIMIT,
     FORMAT,
@@ -174,13 +174,12 @@ def _step_text(step: dict) -> str:
 
 def _check_tensors(tensors: list[TracedTensor]) -> None:
     if not tensors or len({tensor.name for tensor in tensors}) != len(tensors):
-        raise make_error("InvalidArgument", "a trace needs tensors, each with a name of its own")
+        raise invalid("a trace needs tensors, each with a name of its own")
     for tensor in tensors:
         if len(tensor.shape) > MOST_DIMENSIONS or tensor.count >= COUNT_LIMIT or not tensor.name:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"the tensor '{tensor.name}' of shape {tensor.shape} can't be recorded: a trace "
-                f"has names, at most {MOST_DIMENSIONS} dimensions and fewer than 2^32 elements",
+                f"has names, at most {MOST_DIMENSIONS} dimensions and fewer than 2^32 elements"
             )
 
 
@@ -189,16 +188,13 @@ def _make_empty(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         empty = next(folder.iterdir(), None) is None
     except (FileExistsError, NotADirectoryError) as cause:
-        raise make_error(
-            "InvalidArgument", f"{folder} is a file; give a new folder for the trace"
-        ) from cause
+        raise invalid(f"{folder} is a file; give a new folder for the trace") from cause
     except OSError as cause:
         raise make_error(
             "Io", f"the folder {folder} can't be made ({cause.strerror or cause})"
         ) from cause
     if not empty:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"the folder {folder} is not empty; give a new one for the trace, or remove what is in "
-            "it",
+            "it"
         )

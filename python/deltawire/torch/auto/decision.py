@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from deltawire import _core, foreign_json
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
 from deltawire.torch.auto import mix as auto_mix
 from deltawire.torch.auto.native import HALVED
@@ -92,10 +92,9 @@ def choice_of(state: dict) -> tuple[str, Decision | None]:
     """(phase, decision) of a hook's state. Raises InvalidArgumentError if it has none."""
     text = state.get("auto") if isinstance(state, dict) else None
     if not isinstance(text, str):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             'the state has no choice of "auto": it was saved by register with a codec; register '
-            "the model with that one, or start without the state",
+            "the model with that one, or start without the state"
         )
     try:
         said = foreign_json.parse(text)
@@ -104,7 +103,7 @@ def choice_of(state: dict) -> tuple[str, Decision | None]:
             raise ValueError(f"phase {phase!r} is unknown")
         return phase, None if decision is None else decision_of(decision)
     except foreign_json.UNFIT as cause:
-        raise make_error("InvalidArgument", f"the state's choice is damaged: {cause}") from cause
+        raise invalid(f"the state's choice is damaged: {cause}") from cause
 
 
 @dataclasses.dataclass(frozen=True)

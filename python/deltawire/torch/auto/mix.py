@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from deltawire import _core
-from deltawire.errors import InvalidArgumentError, make_error
+from deltawire.errors import InvalidArgumentError, invalid
 from deltawire.planner import CodecFigures, Link, Machine, Workload, make_mix
 
 MOST_NAMES = 500  # rules: each tensor is compared with all of them
@@ -83,11 +83,9 @@ def rules(
     ]
     for name, _ in named:
         if _NOT_IN_NAMES & set(name):
-            raise make_error("InvalidArgument", f"the name '{name}' can't stand in a rule")
+            raise invalid(f"the name '{name}' can't stand in a rule")
     if len(named) > MOST_NAMES:
-        raise make_error(
-            "InvalidArgument", f"{len(named)} tensors need a rule, and {MOST_NAMES} may have one"
-        )
+        raise invalid(f"{len(named)} tensors need a rule, and {MOST_NAMES} may have one")
     text = ", ".join(f"{name}: {codec}" for name, codec in named)
     return _core.Spec(f"{pattern}({text}, rest {rest})").text
 

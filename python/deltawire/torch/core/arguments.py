@@ -28,7 +28,7 @@ from deltawire.arguments import require_use as require_use
 from deltawire.arguments import secret as secret
 from deltawire.arguments import spec_of as spec_of
 from deltawire.arguments import timeout_in_ms as timeout_in_ms
-from deltawire.errors import DTypeError, invalid
+from deltawire.errors import invalid, wrong_dtype, wrong_type
 
 logger = logging.getLogger("deltawire")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -109,27 +109,24 @@ def dtype_name(dtype: torch.dtype) -> str:
 def check_tensor(what: str, tensor: torch.Tensor) -> None:
     """Raises DTypeError for a dtype or device that can't be exchanged."""
     if tensor.dtype not in DTYPES:
-        raise DTypeError(
+        raise wrong_dtype(
             f"{what} is {tensor.dtype}; deltawire exchanges float32, bfloat16 and float16: convert "
-            "the model with .float() first",
-            "UnsupportedDType",
+            "the model with .float() first"
         )
     check_has_values(what, tensor)
     if tensor.device.type not in DEVICES:
-        raise DTypeError(
+        raise wrong_dtype(
             f"{what} is on {tensor.device}; deltawire exchanges tensors of the CPU and of CUDA "
-            "devices: move the model with .cpu() first",
-            "UnsupportedDType",
+            "devices: move the model with .cpu() first"
         )
 
 
 def check_has_values(what: str, tensor: torch.Tensor) -> None:
     """Raises DTypeError for a tensor on the device "meta"."""
     if tensor.device.type == "meta":
-        raise DTypeError(
+        raise wrong_dtype(
             f'{what} is on the device "meta" and has no values yet: call '
-            'model.to_empty(device="cpu" or "cuda") and initialize or load the weights first',
-            "UnsupportedDType",
+            'model.to_empty(device="cpu" or "cuda") and initialize or load the weights first'
         )
 
 
@@ -150,19 +147,17 @@ def check_served(name: str, parameter: torch.Tensor) -> None:
     _check_not_spread(name, parameter)
     check_tensor(f"parameter '{name}'", parameter)
     if parameter.dtype != torch.float32:
-        raise DTypeError(
+        raise wrong_dtype(
             f"parameter '{name}' is {parameter.dtype}; ParameterServer serves float32: convert the "
-            "model with .float() first (with autocast for a forward pass of 16 bits)",
-            "UnsupportedDType",
+            "model with .float() first (with autocast for a forward pass of 16 bits)"
         )
 
 
 def _check_not_spread(name: str, parameter: torch.Tensor) -> None:
     if hasattr(parameter, "device_mesh"):
-        raise DTypeError(
+        raise wrong_dtype(
             f"parameter '{name}' is a {type(parameter).__name__}, spread over ranks; deltawire "
-            "exchanges whole parameters: leave fully_shard and tensor parallelism out",
-            "UnsupportedDType",
+            "exchanges whole parameters: leave fully_shard and tensor parallelism out"
         )
 
 
@@ -171,11 +166,10 @@ def check_is_optimizer(optimizer: object, owner: str = "LocalSteps") -> None:
     parameters."""
     kind, advice = type(optimizer).__name__, ""
     if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__):
-        raise DTypeError(
+        raise wrong_type(
             f"{owner}: {kind} is not supported: on each rank it steps a share of the parameters, "
             "and no rank has the state of all; give an optimizer_class of all parameters itself, "
-            "or leave optimizer= out of register",
-            "InvalidArgument",
+            "or leave optimizer= out of register"
         )
     if isinstance(optimizer, torch.optim.Optimizer):
         return
@@ -186,9 +180,7 @@ def check_is_optimizer(optimizer: object, owner: str = "LocalSteps") -> None:
         advice = ": one may have several param_groups, each with settings of its own"
     elif isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         advice = ", which steps nothing itself: pass its .optimizer"
-    raise DTypeError(
-        f"{owner} takes a torch.optim.Optimizer, not {kind}{advice}", "InvalidArgument"
-    )
+    raise wrong_type(f"{owner} takes a torch.optim.Optimizer, not {kind}{advice}")
 
 
 def bare_optimizer(optimizer: object, owner: str) -> torch.optim.Optimizer:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error
 from deltawire.session.leaving import problem_of
 from deltawire.session.registration_record import (
     RegistrationRecord,
@@ -41,10 +41,7 @@ def given_or_world(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     init_process_group, TypeError for what is no group."""
     arguments.check_kind("group", group, dist.ProcessGroup, "a ProcessGroup that has this rank")
     if not dist.is_initialized():
-        raise make_error(
-            "InvalidArgument",
-            "there is no process group; call torch.distributed.init_process_group first",
-        )
+        raise invalid("there is no process group; call torch.distributed.init_process_group first")
     return dist.group.WORLD if group is None else group
 
 

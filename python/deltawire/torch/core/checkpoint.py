@@ -115,7 +115,7 @@ def saved_states(
     if not ranks:
         raise invalid(
             f"the checkpoint has no state of a hook under '{key}'; it has "
-            + (", ".join(sorted({name.split(".")[0] for name in saved})) or "nothing"),
+            + (", ".join(sorted({name.split(".")[0] for name in saved})) or "nothing")
         )
     dcp.load(flat, storage_reader=reader, **options)
     state = {name.removeprefix(f"{key}."): value for name, value in flat.items()}

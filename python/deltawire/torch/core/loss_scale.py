@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 
 logger = logging.getLogger("deltawire")
 
@@ -70,9 +70,7 @@ class LossScale:
             number = float(scale)
             if number > 0 and math.isfinite(number):
                 return number
-        raise make_error(
-            "InvalidArgument", f"the scaler's scale is {scale}; it must be finite and above 0"
-        )
+        raise invalid(f"the scaler's scale is {scale}; it must be finite and above 0")
 
 
 def _warn_of_scalers() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping
 import torch
 import torch.distributed as dist
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error, wrong_state
 from deltawire.session.terms import tensor_line
 from deltawire.torch.core import arguments, wrappers
 from deltawire.weights.store.model_tensors import overlaps_itself
@@ -89,10 +89,9 @@ class ModuleParameters:
                     )
                 else:
                     what = f"is {parameter.dtype}, but was {dtype}"
-                raise make_error(
-                    "State",
+                raise wrong_state(
                     f"parameter '{wrappers.plain_name(node.name_of(key))}' {what} when "
-                    f"{self._owner} was made, and would differ between ranks; {advice}",
+                    f"{self._owner} was made, and would differ between ranks; {advice}"
                 )
 
     def _is_trained(self, node: "_Node", key: str, parameter: torch.Tensor | None) -> bool:
@@ -184,10 +183,9 @@ def share_model(
 def check_writable(name: str, tensor: torch.Tensor) -> None:
     """Raises InvalidArgumentError for a tensor whose elements torch would not write one by one."""
     if overlaps_itself(tuple(tensor.shape), tensor.stride()):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"'{wrappers.plain_name(name)}' can't be written: its elements share memory, as "
-            "expand() makes them; give the model a contiguous copy of it",
+            "expand() makes them; give the model a contiguous copy of it"
         )
 
 

@@ -13,7 +13,7 @@ import time
 import torch.distributed as dist
 
 from deltawire import foreign_json
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error
 
 _PREFIX = "deltawire/attempt"
 _POLL_SECONDS = 0.01
@@ -42,11 +42,10 @@ def init_process_group(
     """
     for name in ("init_method", "store", "rank", "world_size"):
         if name in options:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{name}= can't be given: the environment says where the ranks meet (RANK, "
                 "WORLD_SIZE, MASTER_ADDR, MASTER_PORT); with a store of your own call "
-                "torch.distributed.init_process_group",
+                "torch.distributed.init_process_group"
             )
     store, rank, world_size = next(dist.rendezvous("env://", timeout=timeout))
     store.set_timeout(timeout)

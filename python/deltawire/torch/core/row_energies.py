@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 from deltawire.torch.core.optimizer_rules.row_second_moment import Received, RowSecondMoment
@@ -30,10 +30,9 @@ class RowEnergies:
 
     def __init__(self, rule: RowSecondMoment, min_elements: int, world_size: int) -> None:
         if min_elements < 2:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"min_elements={min_elements} leaves nothing that travels as it is, as the mean "
-                f"squares must that {rule.name} needs; give 2 or more",
+                f"squares must that {rule.name} needs; give 2 or more"
             )
         self._rule, self._most, self._world_size = rule, min_elements - 1, world_size
         self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import torch
 
 from deltawire import _core
-from deltawire.errors import DTypeError, make_error
+from deltawire.errors import invalid, wrong_dtype
 from deltawire.torch.core import arguments
 from deltawire.torch.core.device.staging import Staging, is_forced
 from deltawire.torch.core.optimizer_rules.rows import gradient_strides, in_memory_order, local_part
@@ -57,11 +57,10 @@ class SignificanceSource:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
         if type(optimizer) not in KINDS:
-            raise DTypeError(
+            raise wrong_dtype(
                 f"optimizer={type(optimizer).__name__} is not supported: its significance is known "
                 f"for {KNOWN} themselves, not for subclasses; leave optimizer out and nothing "
-                "is cut",
-                "UnsupportedDType",
+                "is cut"
             )
         self._optimizer = optimizer
         self._forced = is_forced()
@@ -84,10 +83,9 @@ class SignificanceSource:
             here = local_part(parameter)
             _check_parameter(f"parameter '{names[id(parameter)]}'", here)
         if not stepped:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"optimizer={self.name} holds none of the model's parameters; pass the optimizer "
-                "that steps this model",
+                "that steps this model"
             )
 
     def of_bucket(
@@ -236,11 +234,10 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
     second_name = moments.second
     steps = state.get("step", 0)
     if isinstance(steps, torch.Tensor) and steps.device.type != "cpu":
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"the optimizer counts the steps of {name} on {steps.device}, and to read them the "
             "backward pass would wait for it; make the optimizer without fused=True and "
-            "capturable=True, or leave optimizer= out",
+            "capturable=True, or leave optimizer= out"
         )
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
         second_name = "max_exp_avg_sq"  # amsgrad divides by the largest so far
@@ -285,10 +282,9 @@ _ROUNDING = {torch.float32: 1.0, torch.bfloat16: 2.0**16, torch.float16: 2.0**13
 
 def _check_parameter(what: str, parameter: torch.Tensor) -> None:
     if parameter.dtype not in _ROUNDING:
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"{what} is {parameter.dtype}; what its steps see of a gradient is known for float32, "
-            "bfloat16 and float16: convert it, or leave optimizer= out",
+            "bfloat16 and float16: convert it, or leave optimizer= out"
         )
     _check_tensor(what, parameter, parameter)
 
@@ -303,11 +299,10 @@ def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
         or tensor.shape != like.shape
     ):
         kind = f"{'' if dense else 'sparse '}{tensor.dtype}"
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"{what} is {kind} of shape {tuple(tensor.shape)} on {tensor.device} where "
             f"{like.dtype} of shape {tuple(like.shape)} {_place(like)} is due; keep parameters and "
-            "the optimizer's state so, or leave optimizer= out",
+            "the optimizer's state so, or leave optimizer= out"
         )
 
 
@@ -320,18 +315,16 @@ def _known_of(kind: type[torch.optim.Optimizer], group: dict) -> tuple:
     """(settings, moments) of a group of parameters."""
     for name in ("centered", "momentum"):
         if kind is torch.optim.RMSprop and group[name]:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"RMSprop({name}={group[name]}) is not supported: what its step sees of a gradient "
                 f"is known without {name} only; leave {name} out, or optimizer= (then nothing is "
-                "cut)",
+                "cut)"
             )
     on_gpu = any(each.device.type == "cuda" for each in group["params"])
     if on_gpu and kind is not torch.optim.SGD and (group.get("fused") or group.get("capturable")):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"{kind.__name__} with fused=True or capturable=True counts its steps on the GPU, and "
-            "the backward pass would wait for it; make it without, or leave optimizer= out",
+            "the backward pass would wait for it; make it without, or leave optimizer= out"
         )
     settings = settings_of(kind, group)
     return settings, _MOMENTS[_core.NamedParameters(settings.spec, "optimizer").name]

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from deltawire.errors import DTypeError
+from deltawire.errors import wrong_type
 from deltawire.weights.store.model_tensors import plain_name as plain_name
 
 # Who calls it, and what it does that keeps deltawire out. By class names: to import these classes,
@@ -35,9 +35,8 @@ def check_ddp(model: object) -> None:
         )
     elif hasattr(model, "_orig_mod"):
         advice = "it is compiled: wrap it first, DistributedDataParallel(torch.compile(module))"
-    raise DTypeError(
-        f"register takes a DistributedDataParallel model, not {type(model).__name__}; {advice}",
-        "InvalidArgument",
+    raise wrong_type(
+        f"register takes a DistributedDataParallel model, not {type(model).__name__}; {advice}"
     )
 
 
@@ -54,22 +53,18 @@ def has_fsdp2(model: object) -> bool:
 def check_bare(model: object, owner: str = "LocalSteps") -> None:
     """Raises DTypeError unless it is a module that exchanges nothing by itself."""
     if not isinstance(model, torch.nn.Module):
-        raise DTypeError(
-            f"{owner} takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
-        )
+        raise wrong_type(f"{owner} takes a torch.nn.Module, not {type(model).__name__}")
     for name, module in model.named_modules():
         where = f"its module '{plain_name(name)}'" if name else "this"
         if isinstance(module, DistributedDataParallel):
-            raise DTypeError(
+            raise wrong_type(
                 f"{owner} takes the bare module, and {where} is a DistributedDataParallel, "
-                "which averages gradients in every step; pass model.module",
-                "InvalidArgument",
+                "which averages gradients in every step; pass model.module"
             )
         if (does := _exchanging(module)) is not None:
-            raise DTypeError(
+            raise wrong_type(
                 f"{owner} takes the bare module, and {where} is a {type(module).__name__}: "
-                f"{does}; leave it out",
-                "InvalidArgument",
+                f"{does}; leave it out"
             )
 
 
@@ -87,16 +82,13 @@ def unwrapped(model: object) -> tuple[torch.nn.Module, dist.ProcessGroup | None]
         else:
             break
     if not isinstance(model, torch.nn.Module):
-        raise DTypeError(
-            f"trace takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
-        )
+        raise wrong_type(f"trace takes a torch.nn.Module, not {type(model).__name__}")
     for module in model.modules():
         does = _exchanging(module)
         if does is not None and "shards" in does:
-            raise DTypeError(
+            raise wrong_type(
                 f"trace takes models whose gradients are whole on each rank, and {does}; trace "
-                "DistributedDataParallel(module), or the bare module in one process",
-                "InvalidArgument",
+                "DistributedDataParallel(module), or the bare module in one process"
             )
     return model, group
 

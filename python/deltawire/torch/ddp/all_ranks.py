@@ -2,7 +2,7 @@
 
 import torch.distributed as dist
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.participant import Participant
 
@@ -25,16 +25,14 @@ class AllRanks:
         """Raises InvalidArgumentError for what is no hook, and for one with
         encryption="required"."""
         if not isinstance(hook, Participant):
-            raise make_error(
-                "InvalidArgument",
-                f"AllRanks takes the hook that register returned, not {type(hook).__name__}",
+            raise invalid(
+                f"AllRanks takes the hook that register returned, not {type(hook).__name__}"
             )
         if hook.encryption == "required":
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 'AllRanks and encryption="required" don\'t go together: it sends the residuals of '
                 "all ranks through PyTorch's process group, which is not encrypted; let each rank "
-                "save hook.state_dict() itself (torch.distributed.checkpoint does)",
+                "save hook.state_dict() itself (torch.distributed.checkpoint does)"
             )
         self._hook = hook
 
@@ -48,8 +46,5 @@ class AllRanks:
         """Restores what `state_dict` returned, the same on every rank, also after a change of the
         number of ranks. Raises like `Hook.load_state_dict` with a list."""
         if not isinstance(state, dict) or not isinstance(state.get("ranks"), list):
-            raise make_error(
-                "InvalidArgument",
-                "the state is not of all ranks; load what AllRanks.state_dict() gave",
-            )
+            raise invalid("the state is not of all ranks; load what AllRanks.state_dict() gave")
         self._hook.load_state_dict(state["ranks"])

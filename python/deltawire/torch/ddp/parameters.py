@@ -7,7 +7,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, wrong_state
 from deltawire.session.terms import tensor_line
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
@@ -41,11 +41,10 @@ class DDPParameters:
         for parameter in self._parameters:
             name = by_id.get(id(parameter))
             if name is None:
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"DistributedDataParallel exchanges a parameter of shape "
                     f"{tuple(parameter.shape)} that isn't the module's any more: one was replaced "
-                    f"since it was made; {_AGAIN}",
+                    f"since it was made; {_AGAIN}"
                 )
             arguments.check_parameter(name, parameter)
             self.names[id(parameter)] = name
@@ -98,10 +97,9 @@ class DDPParameters:
         elsewhere."""
         name = self.names.get(id(parameter))
         if name is None:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"a bucket has a parameter of shape {tuple(parameter.shape)} that the model didn't "
-                f"have when it was registered; {_AGAIN}",
+                f"have when it was registered; {_AGAIN}"
             )
         return name
 
@@ -111,14 +109,13 @@ class DDPParameters:
         of parameters that the module no longer has. DDP itself would let the replicas diverge, and
         report it a step later or never."""
         if ddp_model._join_config.enable and not ddp_model._divide_by_initial_world_size:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 "join(divide_by_initial_world_size=False) divides by the ranks that still have "
                 "data, and DDP doesn't tell a communication hook how many these are: gradients "
-                "would be divided by all; leave the argument out, and scale the loss if need be",
+                "would be divided by all; leave the argument out, and scale the loss if need be"
             )
         if ddp_model.module is not self._module:
-            raise make_error("State", f"DistributedDataParallel has another module now; {_AGAIN}")
+            raise wrong_state(f"DistributedDataParallel has another module now; {_AGAIN}")
         self._in_module.check(self._dtypes, f"{_AGAIN}, or freeze it")
         if not ddp_model.find_unused_parameters:
             self._check_frozen(ddp_model.static_graph)
@@ -136,11 +133,10 @@ class DDPParameters:
             if before is None or not parameter.requires_grad:
                 continue
             if get_gradient_edge(parameter).node is not before:
-                raise make_error(
-                    "State",
+                raise wrong_state(
                     f"parameter '{self.names[id(parameter)]}' was converted (.half().float(), for "
                     "example, or by its .data) since DistributedDataParallel was made, which sees "
-                    f"none of its gradients any more: they would not be exchanged; {_AGAIN}",
+                    f"none of its gradients any more: they would not be exchanged; {_AGAIN}"
                 )
 
     def _check_frozen(self, static_graph: bool) -> None:
@@ -165,10 +161,9 @@ _AGAIN = "wrap the module in a new DistributedDataParallel and register that"
 
 def _frozen_or_thawed(name: str, now: bool, then: str) -> DeltawireError:
     change = "requires gradients, and did not" if now else "is frozen, and was not"
-    return make_error(
-        "State",
+    return wrong_state(
         f"parameter '{name}' {change} {then}: gradients would be exchanged in part only; "
-        f"give DistributedDataParallel find_unused_parameters=True, or {_AGAIN}",
+        f"give DistributedDataParallel find_unused_parameters=True, or {_AGAIN}"
     )
 
 
@@ -191,10 +186,9 @@ def _parameters_of(
         if not sparse:
             raise
         if len(now) != count:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"DistributedDataParallel exchanges {count} parameters, some of them sparse, and "
-                f"{len(now)} require gradients now: freeze none before register; {_AGAIN}",
+                f"{len(now)} require gradients now: freeze none before register; {_AGAIN}"
             ) from cause
         return now, sparse
     return [parameter for bucket in buckets for parameter in bucket.parameters()], []

@@ -5,7 +5,7 @@ import logging
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from deltawire.errors import InvalidArgumentError, make_error
+from deltawire.errors import invalid
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.replica_check import check_for
@@ -69,7 +69,7 @@ def attach(hook: Participant, ddp_model: DistributedDataParallel) -> Participant
         ddp_model.register_comm_hook(None, hook.deltawire_hook)
     except Exception as cause:
         hook.close()
-        raise make_error("InvalidArgument", f"DDP refuses the hook: {cause}") from cause
+        raise invalid(f"DDP refuses the hook: {cause}") from cause
     ddp_model.register_forward_hook(hook.after_forward)
     ddp_model.register_forward_pre_hook(hook.before_forward)
     return hook
@@ -79,24 +79,21 @@ def check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
     """Checks what fails alike on every rank, without communication; returns the model's group."""
     wrappers.check_ddp(ddp_model)
     if ddp_model.mixed_precision is not None:
-        raise InvalidArgumentError(
+        raise invalid(
             "DDP's mixed_precision= has a communication hook of its own, and DDP takes only one; "
-            "leave mixed_precision out (autocast is fine)",
-            "InvalidArgument",
+            "leave mixed_precision out (autocast is fine)"
         )
     forget_copied_hooks(ddp_model)
     if ddp_model._comm_hooks:
-        raise InvalidArgumentError(
+        raise invalid(
             "the model has a communication hook already, and DDP takes only one; wrap the "
-            "module in a new DistributedDataParallel",
-            "InvalidArgument",
+            "module in a new DistributedDataParallel"
         )
     if ddp_model._use_python_reducer:
-        raise InvalidArgumentError(
+        raise invalid(
             "torch.compile's python_reducer gives hooks no buckets; set "
             'torch._dynamo.config.optimize_ddp = "ddp_optimizer" before DistributedDataParallel is '
-            "made",
-            "InvalidArgument",
+            "made"
         )
     return ddp_model.process_group
 

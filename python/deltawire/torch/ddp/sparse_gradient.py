@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from deltawire import _core
-from deltawire.errors import DTypeError, make_error
+from deltawire.errors import invalid, wrong_dtype
 from deltawire.torch.core import arguments
 
 MOST_ELEMENTS = 2**32 - 1
@@ -34,10 +34,9 @@ class SparseGradient:
 
     def __init__(self, name: str, gradient: torch.Tensor) -> None:
         if gradient.layout != torch.sparse_coo:
-            raise DTypeError(
+            raise wrong_dtype(
                 f"the gradient of '{name}' is {gradient.layout}; deltawire exchanges strided and "
-                "sparse_coo gradients",
-                "UnsupportedDType",
+                "sparse_coo gradients"
             )
         gradient = gradient.coalesce()
         self._shape = tuple(gradient.shape)
@@ -88,10 +87,9 @@ def check_sparse(
     any step, a codec that takes no pairs, or if one is too large for 32-bit keys."""
     for name, shape, _ in tensors:
         if math.prod(shape) > MOST_ELEMENTS:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"parameter '{name}' has sparse gradients and {math.prod(shape):,} elements, more "
-                f"than {MOST_ELEMENTS:,}; split it, or make it with sparse=False",
+                f"than {MOST_ELEMENTS:,}; split it, or make it with sparse=False"
             )
     step: int | None = 0
     while tensors and step is not None:
@@ -104,9 +102,8 @@ def check_sparse(
 
 def _takes_none(spec: _core.Spec, name: str, codec: str, step: int) -> Exception:
     known = ", ".join(info.name for info in _core.registered_codecs() if info.takes_pairs)
-    return make_error(
-        "InvalidArgument",
+    return invalid(
         f"parameter '{name}' has sparse gradients, which {spec.pattern}({codec}), its codec in "
         f"step {step}, doesn't take; in the patterns direct and gather {known} do (a rule may give "
-        f"it one: '{name}: fastsgd'), or make its module with sparse=False",
+        f"it one: '{name}: fastsgd'), or make its module with sparse=False"
     )

@@ -2,7 +2,7 @@
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid, wrong_state
 from deltawire.torch.core.module_parameters import ModuleParameters
 from deltawire.torch.fsdp.groups import Group
 
@@ -17,20 +17,18 @@ class Covered:
         self._in_module = ModuleParameters(model)
         self._places = {place for group in groups for place in group.places}
         if names := self._left_out():
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"fully_shard has not cut {_listed(names)}, whose gradients would stay each rank's "
-                "own; call fully_shard(model, mesh=...) on the root, too, or freeze them",
+                "own; call fully_shard(model, mesh=...) on the root, too, or freeze them"
             )
 
     def check(self) -> None:
         """Raises DeltawireError ("State"), naming parameters that are in no group any more."""
         if names := self._left_out():
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"fully_shard has not cut {_listed(names)}: frozen, or not there, when the model "
                 "was registered, and would differ between ranks; close the hook, call fully_shard "
-                "on what is new, and register again",
+                "on what is new, and register again"
             )
 
     def _left_out(self) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from deltawire.errors import DTypeError, make_error
+from deltawire.errors import invalid, wrong_dtype, wrong_state
 from deltawire.torch.core import arguments, wrappers
 
 GROUP_MEMBERS = (
@@ -105,11 +105,10 @@ class Group:
         for each in self._inside.fsdp_params:
             name = names.get(id(each.sharded_param))
             if name is None:
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"{self.name} has a parameter of shape {tuple(each.sharded_param.shape)} that "
                     "isn't the model's any more: one was replaced since fully_shard, or register "
-                    "was given a part of the model; register all of it",
+                    "was given a part of the model; register all of it"
                 )
             dtype = _check_parameter(name, each.sharded_param, self._mesh, self._inside)
             self.shards.append(Shard(name, each, self.shard_index, self.shard_count, dtype))
@@ -184,11 +183,10 @@ class Group:
         trained = self.trained
         room = sum(shard.room for shard in trained)
         if room != gradient.numel():
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"the backward pass reached only some parameters of {self.name} "
                 f"({gradient.numel()} elements of {room} on this rank), and torch doesn't say "
-                f"which; {_COUNT_UNUSED}, or freeze them",
+                f"which; {_COUNT_UNUSED}, or freeze them"
             )
         found, at, width = [], gradient.data_ptr(), gradient.element_size()
         dtype = arguments.dtype_name(gradient.dtype)
@@ -214,10 +212,9 @@ class Group:
         if kept is None:
             return
         if kept.numel() != gradient.numel():
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"the backward passes since set_requires_all_reduce(False) reached different "
-                f"parameters of {self.name}; {_COUNT_UNUSED}",
+                f"parameters of {self.name}; {_COUNT_UNUSED}"
             )
         gradient += kept
 
@@ -277,9 +274,7 @@ def groups_of(model: torch.nn.Module) -> list[Group]:
                 seen.add(id(inside))
                 groups.append(Group(module, f"module '{name}'" if name else "the root", inside))
     if not groups:
-        raise make_error(
-            "InvalidArgument", "fully_shard has no parameters to exchange; was all of it ignored?"
-        )
+        raise invalid("fully_shard has no parameters to exchange; was all of it ignored?")
     _check_one_mesh(groups)
     return groups
 
@@ -302,25 +297,21 @@ def check_free(groups: list[Group]) -> None:
     for group in groups:
         hook = group.hook
         if isinstance(hook, AllReduce) and not hook.owner.closed:
-            raise make_error(
-                "InvalidArgument", f"{group.name} is registered already; close its hook first"
-            )
+            raise invalid(f"{group.name} is registered already; close its hook first")
         if hook is not None and not isinstance(hook, AllReduce):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{group.name} has an all-reduce hook already, and torch takes only one; leave "
-                "set_all_reduce_hook out",
+                "set_all_reduce_hook out"
             )
 
 
 def _insides_of(module: torch.nn.Module, name: str) -> Iterator:
     insides = module._get_fsdp_state()._fsdp_param_groups
     if len(insides) > 1:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"module '{name}' has parameters on {len(insides)} meshes (shard_placement_fn), for "
             "which torch takes no all-reduce hook; cut each mesh's parameters as a module of "
-            "their own",
+            "their own"
         )
     yield from insides
 
@@ -338,23 +329,21 @@ def _within_node(native):
 
 def _check_mesh(mesh, name: str) -> None:
     if mesh.replicate_mesh_dim is None:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"{name} is sharded over all ranks (a mesh of one dimension): each rank has other "
             "rows, and there is no all-reduce that could be compressed; give fully_shard a mesh of "
             "two, init_device_mesh(device, (nodes, ranks_per_node), "
-            'mesh_dim_names=("replicate", "shard"))',
+            'mesh_dim_names=("replicate", "shard"))'
         )
 
 
 def _check_parameter(name: str, parameter: torch.Tensor, mesh, inside) -> torch.dtype:
     """Checks a parameter; returns the dtype in which its gradient is reduced."""
     if parameter.device_mesh.ndim != mesh.mesh.ndim:
-        raise DTypeError(
+        raise wrong_dtype(
             f"parameter '{name}' is spread over a mesh of {parameter.device_mesh.ndim} dimensions; "
             "deltawire exchanges what fully_shard has cut, and nothing else: leave tensor "
-            "parallelism out",
-            "UnsupportedDType",
+            "parallelism out"
         )
     arguments.check_has_values(f"parameter '{name}'", parameter)
     precision = inside.mp_policy
@@ -362,12 +351,11 @@ def _check_parameter(name: str, parameter: torch.Tensor, mesh, inside) -> torch.
     kinds = {inside.device.type, parameter.device.type}
     can_be_exchanged = dtype in arguments.DTYPES and kinds <= set(arguments.DEVICES)
     if parameter.requires_grad and not can_be_exchanged:
-        raise DTypeError(
+        raise wrong_dtype(
             f"the gradient of parameter '{name}', on {parameter.device}, is reduced as {dtype} on "
             f"{inside.device}; deltawire exchanges float32, bfloat16 and float16 on the CPU and on "
             "CUDA devices: give fully_shard mp_policy=MixedPrecisionPolicy(param_dtype=..., "
-            'reduce_dtype=torch.float32), and a mesh of "cpu" or "cuda"',
-            "UnsupportedDType",
+            'reduce_dtype=torch.float32), and a mesh of "cpu" or "cuda"'
         )
     return dtype
 
@@ -381,10 +369,9 @@ def _check_one_mesh(groups: list[Group]) -> None:
         if ranks(group.replicas) != ranks(first.replicas) or ranks(group.shard_group) != ranks(
             first.shard_group
         ):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{group.name} and {first.name} are on different meshes; deltawire exchanges over "
-                "one: give fully_shard the same mesh for all modules of the model",
+                "one: give fully_shard the same mesh for all modules of the model"
             )
 
 
@@ -392,10 +379,9 @@ def require_torch(module: torch.nn.Module) -> None:
     """Raises DeltawireError ("State") if this version of torch lacks something."""
     missing = ", ".join(dict.fromkeys(_missing_in(module)))
     if missing:
-        raise make_error(
-            "State",
+        raise wrong_state(
             f"PyTorch {torch.__version__} lacks {missing}, which deltawire needs to take over "
-            "fully_shard's all-reduce; use PyTorch 2.13, or DistributedDataParallel",
+            "fully_shard's all-reduce; use PyTorch 2.13, or DistributedDataParallel"
         )
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, check_state_given, make_error
+from deltawire.errors import DeltawireError, check_state_given, invalid, make_error
 from deltawire.session.history import History
 from deltawire.session.leaving import gave_up
 from deltawire.torch.core import arguments
@@ -420,16 +420,14 @@ class ShardedHook(Participant):
         ours = self._ranges()
         if not isinstance(theirs, dict) or sorted(theirs) != sorted(ours):
             odd = sorted(set(ours) ^ set(theirs))[:3] if isinstance(theirs, dict) else [theirs]
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"the state is of other parameters than this model's, {odd} for instance; load the "
-                "state of the same model",
+                "state of the same model"
             )
         for name, rows in ours.items():
             found = theirs[name] if theirs[name] is None else tuple(theirs[name])
             if found != rows:
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"the state has rows {found} (dimension, first, end) of '{name}', but this "
-                    f"rank has {rows}; load the state of the same job and rank, or start without",
+                    f"rank has {rows}; load the state of the same job and rank, or start without"
                 )

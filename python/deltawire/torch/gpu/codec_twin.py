@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import corrupt, invalid, wrong_dtype
 from deltawire.torch.gpu import single_parts
 from deltawire.torch.gpu.batch_codec import BatchCodec
 from deltawire.torch.gpu.part_batches import PartBatches
@@ -54,8 +54,7 @@ class Twin(BatchCodec):
         """
         if not self.takes(values.dtype):
             taken = ", ".join(str(each) for each in DTYPES if self.takes(each))
-            text = f"{self.name}: {values.dtype} on a device; give {taken}"
-            raise make_error("UnsupportedDType", text)
+            raise wrong_dtype(f"{self.name}: {values.dtype} on a device; give {taken}")
         check_memory(self.name, "the tensor", values, values)
         for each in (residual, after):
             if each is not None:
@@ -103,11 +102,11 @@ class Twin(BatchCodec):
         """Raises what `decode` raises for a part of `count` elements."""
         chunks = len(part.ends)
         if not self.may_have(chunks, count):
-            raise make_error("Corrupt", f"{self.name}: {chunks} chunks for {count} elements")
+            raise corrupt(f"{self.name}: {chunks} chunks for {count} elements")
         check_ends(part)
         if any(part.scalars[self.scalars if count else 0 :]):
             text = f"the part's scalars are {part.scalars}, but {self.name} has {self.scalars}"
-            raise make_error("Corrupt", text)
+            raise corrupt(text)
         if count:
             self._check(part, count)
 
@@ -138,17 +137,15 @@ def nothing(device: torch.device) -> Encoding:
 def check_memory(codec: str, what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
     """Raises InvalidArgumentError unless a tensor is contiguous, of `like`'s size and device."""
     if not tensor.is_contiguous():
-        raise make_error("InvalidArgument", f"{codec}: {what} is not contiguous in memory")
+        raise invalid(f"{codec}: {what} is not contiguous in memory")
     if tensor.numel() != like.numel() or tensor.device != like.device:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"{codec}: {what} has {tensor.numel()} elements on {tensor.device}, but the tensor "
-            f"{like.numel()} on {like.device}",
+            f"{like.numel()} on {like.device}"
         )
 
 
 def check_float32(codec: str, what: str, tensor: torch.Tensor) -> None:
     """Raises DTypeError unless a tensor has float32 values."""
     if tensor.dtype != torch.float32:
-        text = f"{codec}: {what} must be float32, not {tensor.dtype}"
-        raise make_error("UnsupportedDType", text)
+        raise wrong_dtype(f"{codec}: {what} must be float32, not {tensor.dtype}")

@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import corrupt
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.kernels import blocks, int8, narrow_floats
 from deltawire.torch.gpu.kernels.launching import BLOCK, launch
@@ -133,7 +133,7 @@ class Int8(FixedTwin):
     def _check(self, part: EncodedPart, count: int) -> None:
         super()._check(part, count)
         if part.scalars[0] > GREATEST_STEP:
-            raise make_error("Corrupt", f"int8: the step is {part.scalars[0]:#x}")
+            raise corrupt(f"int8: the step is {part.scalars[0]:#x}")
 
 
 class BlockTwin(FixedTwin):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import corrupt, invalid, make_error
 
 KINDS = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers dtypes
 INFINITY = 0x7F800000  # bits of the magnitude from which on a value is not finite
@@ -106,9 +106,9 @@ class Decoding:
         bits = int(self.error)
         if bits & 4:
             text = f"{self.codec}: interpolative positions (positions=auto) have no twin on a GPU"
-            raise make_error("InvalidArgument", text)
+            raise invalid(text)
         if bits & 1:
-            raise make_error("Corrupt", f"{self.codec}: a chunk that no encoder writes")
+            raise corrupt(f"{self.codec}: a chunk that no encoder writes")
         if bits & 2:
             raise make_error("Truncated", f"{self.codec}: a chunk ends before its elements")
 
@@ -118,15 +118,14 @@ def check_ends(part: EncodedPart) -> None:
     before = 0
     for i, end in enumerate(part.ends):
         if end <= before:
-            text = f"chunk {i} ends at byte {end}, not after the chunk before it"
-            raise make_error("Corrupt", text)
+            raise corrupt(f"chunk {i} ends at byte {end}, not after the chunk before it")
         before = end
     size = part.payload.numel()
     if before > size:
         text = f"payload has {size} bytes, its chunks {before}"
         raise make_error("Truncated", text)
     if before < size:
-        raise make_error("Corrupt", f"{size - before} bytes follow the last chunk")
+        raise corrupt(f"{size - before} bytes follow the last chunk")
 
 
 def check_fixed_ends(part: EncodedPart, ends: Sequence[int]) -> None:

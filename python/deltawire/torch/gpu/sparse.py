@@ -5,7 +5,7 @@ from abc import abstractmethod
 import numpy as np
 import torch
 
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, corrupt, invalid
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.fixed import GREATEST_STEP
 from deltawire.torch.gpu.kernels import positions, sent_values
@@ -46,7 +46,7 @@ class SparseTwin(Twin):
         self.share = float(np.float32(parameters.get("k") or parameters["p"]))
 
     def _refused(self, why: str) -> DeltawireError:
-        return make_error("InvalidArgument", f"{self.spec} has no twin for tensors on a GPU: {why}")
+        return invalid(f"{self.spec} has no twin for tensors on a GPU: {why}")
 
     def _numbers(self, counts):
         """How many elements of so many are chosen, of each side: a number or an array."""
@@ -145,7 +145,7 @@ class TopK(SparseTwin):
 
     def _check(self, part: EncodedPart, count: int) -> None:
         if part.scalars[0] > GREATEST_STEP:
-            raise make_error("Corrupt", f"topk: the step is {part.scalars[0]:#x}")
+            raise corrupt(f"topk: the step is {part.scalars[0]:#x}")
 
     def _choose_in_parts(self, plan: Plan, batch: EncodeBatch, chosen, values) -> torch.Tensor:
         return chosen.view(-1, ROW)[:, 1:3] * constant((0, 1), torch.int32, chosen.device)
@@ -174,7 +174,7 @@ class SBC(SparseTwin):
     def _check(self, part: EncodedPart, count: int) -> None:
         mean = part.scalars[0]
         if mean & 0x7FFFFFFF >= INFINITY or mean == 0x80000000:
-            raise make_error("Corrupt", f"sbc: the mean is {mean:#x}")
+            raise corrupt(f"sbc: the mean is {mean:#x}")
 
     def _choose_in_parts(self, plan: Plan, batch: EncodeBatch, chosen, values) -> torch.Tensor:
         device, summed = values.device, len(plan.sums)

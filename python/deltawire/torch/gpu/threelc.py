@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import corrupt, make_error
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.kernels import threelc_parts as many
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS
@@ -97,4 +97,4 @@ class ThreeLC(Twin):
 
     def _check(self, part: EncodedPart, count: int) -> None:
         if part.scalars[0] >= INFINITY:
-            raise make_error("Corrupt", f"3lc: m is {part.scalars[0]:#x}")
+            raise corrupt(f"3lc: m is {part.scalars[0]:#x}")

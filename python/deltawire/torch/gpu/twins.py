@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 
 if TYPE_CHECKING:
     from deltawire.torch.gpu.codec_twin import Twin
@@ -41,7 +41,7 @@ def twin(spec: str) -> Twin:
     rule = parsed.rules[0]
     if parsed.codecs != rule.codec_alone:
         text = f"{spec} is no codec's spec, but {parsed.text}: a twin is made for each codec"
-        raise make_error("InvalidArgument", text)
+        raise invalid(text)
     return twin_of_canonical(rule.codec_alone)
 
 
@@ -50,9 +50,8 @@ def twin_of_canonical(spec: str) -> Twin:
     codec = _core.NamedParameters(spec)
     name = codec.name
     if name not in _TWINS:
-        raise make_error(
-            "InvalidArgument",
-            f"{name} has no twin for tensors on a GPU; these have one: {', '.join(_TWINS)}",
+        raise invalid(
+            f"{name} has no twin for tensors on a GPU; these have one: {', '.join(_TWINS)}"
         )
     try:
         importlib.import_module("triton")

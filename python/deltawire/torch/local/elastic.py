@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from deltawire.arguments import timeout_in_ms
-from deltawire.errors import make_error
+from deltawire.errors import invalid, mismatch, wrong_state
 from deltawire.session.session import TIMEOUT
 from deltawire.session.weighted import check_weight
 from deltawire.torch.core import arguments, wrappers
@@ -103,22 +103,20 @@ class ElasticLocalSteps(LocalTrainer):
         **session: object,
     ) -> None:
         if session.keys() & set(_OWN):
-            raise make_error("InvalidArgument", "elastic= and state= are ElasticLocalSteps' own")
+            raise invalid("elastic= and state= are ElasticLocalSteps' own")
         if "group" in session:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 "ElasticLocalSteps needs no process group: leave group= out, and give rank=, "
-                "world_size= and address=",
+                "world_size= and address="
             )
         self._weight = weight if callable(weight) else check_weight(weight)
         wrappers.check_bare(model, "ElasticLocalSteps")
         arguments.check_optimizer(optimizer, model)
         spec = arguments.spec_of(arguments.named(reducer, "ElasticLocalSteps", CODECS_OF_ROUNDS))
         if spec.holds_back:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"ElasticLocalSteps can't hold back what the weights don't show: {spec.given!r} is "
-                "for LocalSteps",
+                "for LocalSteps"
             )
         weights = Weights(model, _ONE_BUCKET, fragments, factory_of(outer))
         weights.start_from_here(compared=True)
@@ -177,10 +175,9 @@ class ElasticLocalSteps(LocalTrainer):
         self._check_open()
         with self._aborting_on_error():
             if self.session.steps or self.session.joined_state is not None:
-                raise make_error(
-                    "State",
+                raise wrong_state(
                     "a state can be loaded before the first round alone, and a process that joins "
-                    "has that of the others; leave load_state_dict out",
+                    "has that of the others; leave load_state_dict out"
                 )
             own: dict = {}
             self._offered(state, own)
@@ -257,7 +254,7 @@ class ElasticLocalSteps(LocalTrainer):
         """Raises DeltawireError unless these can be written to the model's, one after another."""
         buffers = self._buffers()
         if buffers.keys() != given.keys():
-            raise make_error("Mismatch", "the other members' model has other buffers")
+            raise mismatch("the other members' model has other buffers")
         for name, buffer in buffers.items():  # their shapes are those of the settings
             check_writable(name, buffer)
 

@@ -5,7 +5,7 @@ import functools
 import torch
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid, wrong_state
 from deltawire.session.history import History
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.device.staging import Staging
@@ -55,12 +55,11 @@ class Progress:
         if isinstance(state, dict) and isinstance(state.get("since"), list):
             numbers = (state.get("exchanges"), state.get("next"), *state["since"])
         if not numbers or not all(type(number) is int and number >= 0 for number in numbers):
-            raise make_error("InvalidArgument", f"the state's progress={state!r} is damaged")
+            raise invalid(f"the state's progress={state!r} is damaged")
         if len(state["since"]) != len(self.since) or state["next"] >= len(self.since):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"the state is of {len(state['since'])} fragments, this trainer has "
-                f"{len(self.since)}",
+                f"{len(self.since)}"
             )
 
     def load(self, state: dict) -> None:
@@ -266,10 +265,9 @@ class LocalExchange:
         """The state for a checkpoint: copies of all weights on the CPU, the position in the rounds,
         and the running exchange, for which it waits."""
         if self._torn:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 "an exception (Ctrl-C, or an outer optimizer's) came while the weights of a round "
-                "were set, and some of them are old, some new: go on from the last checkpoint",
+                "were set, and some of them are old, some new: go on from the last checkpoint"
             )
         state, round_ = {"under_way": None}, self.settle()
         self._staging.follow()
@@ -292,16 +290,14 @@ class LocalExchange:
     def check_state(self, state: dict) -> None:
         """Raises InvalidArgumentError if a state, which has all keys, is of other weights."""
         if "outer" in state and self._weights.outer is None:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 "the state has an outer optimizer, and this trainer has none; give it outer=, as "
-                "the one that was saved had",
+                "the one that was saved had"
             )
         if "held" in state and not self._weights.holds_back:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 'the state has changes that were held back, by the recipe "pulseloco", which this '
-                "trainer hasn't",
+                "trainer hasn't"
             )
         self.progress.check_state(state["progress"])
         self._weights.check_state(state)
@@ -312,9 +308,8 @@ class LocalExchange:
                 or numbers[0] >= self._weights.fragment_count
                 or not {"means", "start"} <= under_way.keys()
             ):
-                raise make_error(
-                    "InvalidArgument",
-                    "the state's exchange under way is damaged, or of another number of fragments",
+                raise invalid(
+                    "the state's exchange under way is damaged, or of another number of fragments"
                 )
             self._weights.check_state_under_way(under_way, under_way["fragment"])
 
@@ -325,10 +320,9 @@ class LocalExchange:
             self.check_state(state)
         found = {f"round {state['round']}, {_digest(state)}": None for state in states}
         if len(found) > 1:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"the states differ: one is of {', another of '.join(found)}; give those that were "
-                "saved between the same two rounds",
+                "saved between the same two rounds"
             )
         return next(iter(found))
 

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import corrupt
 
 _REST = "rest"  # the state without the values of its tensors
 _MARK = "deltawire: tensor"
@@ -50,4 +50,4 @@ def unpacked(arrays: dict[str, np.ndarray]) -> object:
     try:
         return restored(torch.load(io.BytesIO(arrays[_REST].tobytes()), weights_only=True))
     except Exception as error:
-        raise make_error("Corrupt", f"another member's state can't be read: {error}") from error
+        raise corrupt(f"another member's state can't be read: {error}") from error

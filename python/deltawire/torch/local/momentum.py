@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from deltawire import _core
-from deltawire.errors import DTypeError, make_error
+from deltawire.errors import invalid, wrong_dtype
 from deltawire.torch.core import arguments
 from deltawire.torch.core.device import staging
 from deltawire.torch.local.weights import Weights
@@ -22,10 +22,8 @@ class Momentum:
         self, optimizer: torch.optim.Optimizer, weights: Weights, names: Sequence[str]
     ) -> None:
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            raise make_error(
-                "InvalidArgument",
-                f"momentum={names!r} must be names of an optimizer's state, e.g. "
-                f"{DEFAULT_MOMENTUM}",
+            raise invalid(
+                f"momentum={names!r} must be names of an optimizer's state, e.g. {DEFAULT_MOMENTUM}"
             )
         self._optimizer = optimizer
         self._weights = weights
@@ -44,10 +42,9 @@ class Momentum:
         """
         arguments.check_kind("mask_momentum", asked, bool, "True, False")
         if overlaps and asked:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 "mask_momentum=True needs delay=0 and overlap=0: otherwise the momentum has gone "
-                "on for some steps when it is known what was sent",
+                "on for some steps when it is known what was sent"
             )
         if asked is None:
             asked = not spec.keeps_inner_momentum
@@ -59,10 +56,9 @@ class Momentum:
         which."""
         sparse = all(rule.info.sparse for rule in spec.rules)
         if sparse and spec.sends_sums:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{spec.text} sends partial sums, not what a rank has, so that momentum can't "
-                "be masked; take gather or direct, or pass mask_momentum=False",
+                "be masked; take gather or direct, or pass mask_momentum=False"
             )
         return sparse
 
@@ -107,9 +103,8 @@ def _check_momentum(
         or tensor.device.type not in arguments.DEVICES
         or tensor.shape != parameter.shape
     ):
-        raise DTypeError(
+        raise wrong_dtype(
             f"the optimizer's '{key}' of parameter '{name}' is not a tensor of its shape, of "
             "float32 or 16 bits, on the CPU or a CUDA device and can't be masked; pass other names "
-            "as momentum=, or mask_momentum=False",
-            "UnsupportedDType",
+            "as momentum=, or mask_momentum=False"
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from deltawire.errors import DTypeError, invalid
+from deltawire.errors import invalid, wrong_type
 from deltawire.torch.core.replica_check import digest_of_sums, sums_of
 
 # Makes the optimizer that steps the common weights.
@@ -54,9 +54,7 @@ class Outer:
         self._weights = list(weights)
         self.optimizer = factory(list(weights))
         if not isinstance(self.optimizer, torch.optim.Optimizer):
-            raise DTypeError(
-                f"outer= has made a {type(self.optimizer).__name__}; {_HOW}", "InvalidArgument"
-            )
+            raise wrong_type(f"outer= has made a {type(self.optimizer).__name__}; {_HOW}")
         given = [p for group in self.optimizer.param_groups for p in group["params"]]
         if sorted(map(id, given)) != sorted(map(id, self._weights)):
             raise invalid(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error, with_advice
+from deltawire.errors import DeltawireError, with_advice, wrong_state
 from deltawire.session.history import History
 from deltawire.session.leaving import gave_up
 from deltawire.torch.local.weights import Weights
@@ -84,8 +84,8 @@ class Round:
         """Waits for the last bucket, whether it succeeds or fails. Raises "State" in a forked
         child, in which it would never end."""
         if os.getpid() != self._process:
-            raise make_error(
-                "State", "a forked child has no part in the exchange that its parent has begun"
+            raise wrong_state(
+                "a forked child has no part in the exchange that its parent has begun"
             )
         began = time.monotonic()
         self._over.wait()

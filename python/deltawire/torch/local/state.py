@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from deltawire.errors import check_state_given, make_error
+from deltawire.errors import check_state_given, invalid
 from deltawire.torch.core.checkpoint import in_order_of_ranks, kept_by, kept_of
 
 VERSION = 2
@@ -42,10 +42,9 @@ def flat_form(state: dict, rank: int) -> dict:
     """
     version = state.get("version") if isinstance(state, dict) else None
     if version != VERSION:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"the state has version {version}, and this release loads {VERSION}; load it with "
-            "the release that has saved it",
+            "the release that has saved it"
         )
     try:
         (common,) = state["common"]
@@ -60,7 +59,7 @@ def flat_form(state: dict, rank: int) -> dict:
         found |= {key: own[key] for key in _MAYBE_OWN if key in own}
         found |= {key: common[key] for key in _COMMON if key in common}
     except (KeyError, TypeError) as cause:
-        raise make_error("InvalidArgument", f"the state is damaged: it lacks {cause}") from cause
+        raise invalid(f"the state is damaged: it lacks {cause}") from cause
     return {
         **place,
         **found,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error, wrong_state
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 from deltawire.torch.local.changes import Changes, device_borders
@@ -58,9 +58,7 @@ class Weights:
                 self.parameters.append(parameter)
                 arguments.check_parameter(self.names[-1], parameter)
         if not self.names:
-            raise make_error(
-                "InvalidArgument", "the model has no parameter that requires gradients"
-            )
+            raise invalid("the model has no parameter that requires gradients")
         sizes = [4 * parameter.numel() for parameter in self.parameters]
         self._fragments = fragments_of(self.names, sizes, fragments)
         self.changes = Changes(self.names, self.parameters, self._fragments, bucket_bytes)
@@ -96,10 +94,9 @@ class Weights:
         self._in_module.check(self._dtypes, "close this LocalSteps and make a new one")
         for name, parameter, device in zip(self.names, self.parameters, self.devices, strict=True):
             if parameter.device != device:
-                raise make_error(
-                    "State",
+                raise wrong_state(
                     f"parameter '{name}' is on {parameter.device}, but was on {device} when "
-                    "LocalSteps was made; move the model first, then make LocalSteps",
+                    "LocalSteps was made; move the model first, then make LocalSteps"
                 )
 
     @property
@@ -277,15 +274,14 @@ class Weights:
     ) -> None:
         """Checks the tensors of these parameters; without `dtypes` they must be float32."""
         if list(given) != [self.names[i] for i in part]:
-            raise make_error("InvalidArgument", f"the state's {key} are of another model")
+            raise invalid(f"the state's {key} are of another model")
         for i in part:
             name, shape = self.names[i], self.parameters[i].shape
             tensor, dtype = given[name], dtypes[i] if dtypes else torch.float32
             if tensor.shape != shape or tensor.dtype != dtype:
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"the state's {key} have '{name}' as {tensor.dtype} {tuple(tensor.shape)}, "
-                    f"the model as {dtype} {tuple(shape)}",
+                    f"the model as {dtype} {tuple(shape)}"
                 )
 
     @torch.no_grad()
@@ -350,10 +346,9 @@ def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:
         if i + 1 == len(names) or _layer(names[i + 1]) != _layer(name)
     ]
     if count > len(ends):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"fragments={count}, but the model has {len(ends)} layers with parameters that are "
-            "trained",
+            "trained"
         )
     upto = [0, *itertools.accumulate(sizes)]
     fragments, start = [], 0

@@ -9,7 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.errors import DTypeError
+from deltawire.errors import wrong_type
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 
@@ -220,9 +220,7 @@ def explain(
         DTypeError (a TypeError): no model, or a parameter that can't be exchanged.
     """
     if not isinstance(model, torch.nn.Module):
-        raise DTypeError(
-            f"explain takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
-        )
+        raise wrong_type(f"explain takes a torch.nn.Module, not {type(model).__name__}")
     module = model.module if isinstance(model, DistributedDataParallel) else model
     arguments.check_count("step", step)
     options = arguments.Coding(min_elements, threads=1).options()

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from deltawire.errors import DeltawireError, DTypeError, invalid
+from deltawire.errors import DeltawireError, invalid, wrong_dtype
 from deltawire.torch.core import wrappers
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.traces import TracedGradient, TracedTensor
@@ -300,19 +300,17 @@ def _parameters(bare: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
         if torch.nn.parameter.is_lazy(each):
             raise invalid(f"parameter '{name}' has no shape yet; run one forward pass before trace")
         if each.requires_grad and each.dtype not in _WIDENED:
-            raise DTypeError(
+            raise wrong_dtype(
                 f"parameter '{name}' is {each.dtype}; a trace holds float32, and what widens to it "
-                "without a loss (bfloat16, float16)",
-                "UnsupportedDType",
+                "without a loss (bfloat16, float16)"
             )
     return found
 
 
 def _check_optimizer(optimizer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise DTypeError(
-            f"optimizer= takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
-            "UnsupportedDType",
+        raise wrong_dtype(
+            f"optimizer= takes a torch.optim.Optimizer, not {type(optimizer).__name__}"
         )
     held = {id(each) for group in optimizer.param_groups for each in group["params"]}
     if not held & {id(each) for each in parameters.values()}:
@@ -339,16 +337,14 @@ def _traced(
     """
     gradient = parameter.grad.detach()
     if gradient.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise DTypeError(
+        raise wrong_dtype(
             f"the gradient of '{name}' is {gradient.dtype}; a trace holds float32, and what widens "
-            "to it without a loss (bfloat16, float16)",
-            "UnsupportedDType",
+            "to it without a loss (bfloat16, float16)"
         )
     if gradient.layout not in (torch.strided, torch.sparse_coo):
-        raise DTypeError(
+        raise wrong_dtype(
             f"the gradient of '{name}' has the layout {gradient.layout}; a trace takes strided "
-            "ones, and sparse ones of COO",
-            "UnsupportedDType",
+            "ones, and sparse ones of COO"
         )
     tensor = TracedTensor(name, tuple(parameter.shape))
     if gradient.layout == torch.strided:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from deltawire import new_file
-from deltawire.errors import make_error
+from deltawire.errors import make_error, wrong_state
 from deltawire.session.base_session import BaseSession
 from deltawire.session.history import BucketRecord
 
@@ -46,7 +46,7 @@ def timeline(hook: BaseSession, path: str | os.PathLike[str]) -> Path:
     dist.all_gather_object(gathered, own, group=hook.group)
     for rank, events in enumerate(gathered):
         if not events:
-            raise make_error("State", f"rank {rank} has finished no step yet; train one first")
+            raise wrong_state(f"rank {rank} has finished no step yet; train one first")
     problem = [_write(path, gathered) if hook.rank == 0 else None]
     everybody: list = [None] * hook.world_size
     dist.all_gather_object(everybody, problem[0], group=hook.group)

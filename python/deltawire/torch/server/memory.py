@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import wrong_dtype
 from deltawire.torch.core.device.memory import until
 from deltawire.torch.core.device.parts import refuse_capture
 from deltawire.torch.core.device.staging import is_forced
@@ -58,10 +58,9 @@ class ServedMemory:
         if gradient is None:
             return np.zeros(parameter.numel(), np.float32)
         if gradient.layout != torch.strided:
-            raise make_error(
-                "UnsupportedDType",
+            raise wrong_dtype(
                 f"the gradient of parameter '{name}' is sparse; ParameterServer takes dense ones: "
-                "leave sparse=True out",
+                "leave sparse=True out"
             )
         refuse_capture(gradient.device)
         if gradient.stride() != parameter.stride():

@@ -2,7 +2,7 @@
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid, wrong_dtype, wrong_state
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 from deltawire.torch.server.memory import ServedMemory
@@ -30,9 +30,7 @@ class ServedModel:
                 arguments.check_served(self.names[-1], parameter)
                 _check_dense(self.names[-1], parameter)
         if not self.names:
-            raise make_error(
-                "InvalidArgument", "the model has no parameter that requires gradients"
-            )
+            raise invalid("the model has no parameter that requires gradients")
         self.indices = {id(parameter): at for at, parameter in enumerate(self.parameters)}
         self._in_module = ModuleParameters(module, "ParameterServer")
         self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
@@ -62,11 +60,10 @@ class ServedModel:
             self.names, self.parameters, self._addresses, strict=True
         ):
             if parameter.data_ptr() != address:
-                raise make_error(
-                    "State",
+                raise wrong_state(
                     f"parameter '{name}' has other memory than when the ParameterServer was made "
                     "(.data was set, or the model moved); load into it in place, or make a new "
-                    "ParameterServer",
+                    "ParameterServer"
                 )
         self._in_module.check(self._dtypes, "close this one and make a new ParameterServer")
 
@@ -74,8 +71,7 @@ class ServedModel:
 def _check_dense(name: str, parameter: torch.nn.Parameter) -> None:
     without_gaps = torch.empty_like(parameter, device="meta").stride()
     if parameter.stride() != without_gaps:
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             f"parameter '{name}' has gaps in its memory or shares elements; give it memory of its "
-            "own with .contiguous()",
+            "own with .contiguous()"
         )

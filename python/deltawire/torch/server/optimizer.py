@@ -2,7 +2,7 @@
 
 import torch
 
-from deltawire.errors import DTypeError, invalid, make_error
+from deltawire.errors import invalid, wrong_state, wrong_type
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 
 # What a param_group may ask for, but servers don't support.
@@ -23,10 +23,9 @@ def spec_of(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
             or only the model has.
     """
     if type(optimizer) not in KINDS:
-        raise DTypeError(
+        raise wrong_type(
             f"ParameterServer steps {KNOWN} themselves, not {type(optimizer).__name__}: the "
-            "servers have no other step; take one of these, or LocalSteps, which takes any",
-            "InvalidArgument",
+            "servers have no other step; take one of these, or LocalSteps, which takes any"
         )
     _check_parameters(optimizer, names)
     specs = settings_now(optimizer)
@@ -95,8 +94,7 @@ def _check_parameters(optimizer: torch.optim.Optimizer, names: dict[int, str]) -
 
 def refuse_step(optimizer, *_) -> None:
     """The pre-hook of a worker's optimizer: always raises."""
-    raise make_error(
-        "State",
+    raise wrong_state(
         f"{type(optimizer).__name__}.step() on a worker would move its parameters away from the "
-        "servers': call the ParameterServer's step() in its place",
+        "servers': call the ParameterServer's step() in its place"
     )

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from typing_extensions import Unpack
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import wrong_state
 from deltawire.session.leaving import exception_under_way
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
@@ -259,7 +259,7 @@ class ParameterServer(ServedRank):
         """
         self._check_open()
         if self._server is None:
-            raise make_error("State", f"rank {self.rank} is a worker: it calls step(), not serve()")
+            raise wrong_state(f"rank {self.rank} is a worker: it calls step(), not serve()")
         with self._aborting_on_error():
             self._server.serve(after_step, self.resumed_at)
         return self._server.core.counts.steps
@@ -283,10 +283,9 @@ class ParameterServer(ServedRank):
         """
         with self._working() as worker:
             if served_optimizer.settings_now(self._optimizer) != [self.optimizer_spec]:
-                raise make_error(
-                    "State",
+                raise wrong_state(
                     "the optimizer's settings have changed on a worker, and servers step the "
-                    "model: a schedule belongs into serve(after_step=scheduler.step)",
+                    "model: a schedule belongs into serve(after_step=scheduler.step)"
                 )
             return worker.step()
 
@@ -402,6 +401,6 @@ class ParameterServer(ServedRank):
     def _working(self) -> Iterator[ServedWorker]:
         self._check_open()
         if self._worker is None:
-            raise make_error("State", f"rank {self.rank} is a server: it calls serve() alone")
+            raise wrong_state(f"rank {self.rank} is a server: it calls serve() alone")
         with self._aborting_on_error():
             yield self._worker

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, check_state_given, make_error
+from deltawire.errors import DeltawireError, check_state_given, invalid, make_error
 from deltawire.new_file import sync_folder
 from deltawire.session import leaving
 from deltawire.torch.core import bootstrap
@@ -45,14 +45,13 @@ def load(core: Core, state: dict[str, Any], place: dict[str, Any]) -> str:
     check_state_given(state, (*due, "step", "state"))
     for key, value in due.items():
         if state[key] != value:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"the state has {key} {state[key]}, but this ParameterServer has {value}; load the "
-                "state of the same job and rank",
+                "state of the same job and rank"
             )
     saved = state["state"]
     if not isinstance(saved, torch.Tensor) or saved.dtype != torch.uint8:
-        raise make_error("InvalidArgument", "the state's 'state' is not a uint8 tensor")
+        raise invalid("the state's 'state' is not a uint8 tensor")
     core.load(saved.cpu().contiguous().numpy())
     return f"step {state['step']}"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import wrong_state
 from deltawire.torch.server.memory import ServedMemory
 from deltawire.torch.server.model import ServedModel
 
@@ -144,23 +144,20 @@ class ServedWorker:
     def _gradient_is_there(self, index: int) -> None:
         name = self._model.names[index]
         if not self._is_open:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"parameter '{name}' has a gradient of a forward pass that came before the "
-                "servers' values: start() before all else",
+                "servers' values: start() before all else"
             )
         if index in self._pending:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"parameter '{name}' was used while its change was on its way: not by its own "
                 'layer, or without calling it; use overlap="push", or wait() before the forward '
-                "pass",
+                "pass"
             )
         if index in self._pushed:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"parameter '{name}' has a second gradient since the last step(): its first has "
-                "left; all backward passes of a step but the last belong in no_sync()",
+                "left; all backward passes of a step but the last belong in no_sync()"
             )
         if index not in self._reached:
             self._unreached.add(index)

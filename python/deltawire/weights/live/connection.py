@@ -3,7 +3,7 @@
 import time
 
 from deltawire import _core, arguments
-from deltawire.errors import make_error
+from deltawire.errors import invalid, make_error
 
 # A message has this long, and longer in proportion to its bytes: a peer that is slower than this
 # is taken for lost, as it would hold a thread for hours.
@@ -28,10 +28,9 @@ class Secrets:
     def __init__(self, token: str | bytes | None, encryption: arguments.Encryption | None) -> None:
         secret = arguments.secret(token)
         if secret is None:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 "no token: set DELTAWIRE_TOKEN to the same value for publisher and subscribers, or "
-                "pass token=; make one with `openssl rand -hex 32`",
+                "pass token=; make one with `openssl rand -hex 32`"
             )
         setting = arguments.encryption(encryption, has_secret=True, default="required")
         self.pair = _core.token_of(secret), setting

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, make_error, wrong_state
 from deltawire.weights.live.board import Board
 from deltawire.weights.live.connection import Secrets
 from deltawire.weights.live.fetched import Fetched
@@ -77,7 +77,7 @@ class Following:
     def check_open(self) -> None:
         """Raises DeltawireError, code "State", after `close`."""
         if self._closed.is_set():
-            raise make_error("State", "the subscriber is closed")
+            raise wrong_state("the subscriber is closed")
 
     def close(self) -> None:
         """Ends the thread."""

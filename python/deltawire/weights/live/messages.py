@@ -8,7 +8,7 @@ import re
 import struct
 from typing import NamedTuple
 
-from deltawire.errors import make_error
+from deltawire.errors import corrupt, make_error, mismatch
 
 RUN_BYTES = 16
 MAX_REQUEST = 512  # bytes behind the kind
@@ -93,7 +93,7 @@ def frame(kind: int, body: bytes = b"") -> bytes:
 def parse(message: bytes) -> tuple[int, bytes]:
     """Kind and body. Raises DeltawireError, code "Corrupt", for a message of no bytes."""
     if not message:
-        raise make_error("Corrupt", "a message of no bytes, which is none")
+        raise corrupt("a message of no bytes, which is none")
     return message[0], message[1:]
 
 
@@ -106,13 +106,12 @@ def check_hello(message: bytes) -> None:
     """Raises DeltawireError, code "Mismatch", for anything but a reader of this version."""
     kind, body = parse(message)
     if kind != HELLO or not body.startswith(_NAME) or len(body) < _HELLO.size:
-        raise make_error("Mismatch", "this is a server of live weights, and you no reader of them")
+        raise mismatch("this is a server of live weights, and you no reader of them")
     version = _HELLO.unpack_from(body)[1]
     if version != VERSION:
-        raise make_error(
-            "Mismatch",
+        raise mismatch(
             f"the server speaks version {VERSION} of live weights, the reader version {version}; "
-            "install the same version of deltawire at both ends",
+            "install the same version of deltawire at both ends"
         )
 
 
@@ -142,7 +141,7 @@ def parse_request(kind: int, body: bytes) -> Wait | Read | Place:
         offset, count = _READ.unpack_from(body)
         name = body[_READ.size :]
         if not _FILE_NAME.fullmatch(name):
-            raise make_error("Corrupt", "a request for a file whose name is none")
+            raise corrupt("a request for a file whose name is none")
         if not 0 < count <= MAX_RANGE:
             raise make_error("Limit", f"a request for {count:,} bytes at once")
         return Read(name.decode("ascii"), offset, count)
@@ -151,9 +150,9 @@ def parse_request(kind: int, body: bytes) -> Wait | Read | Place:
         host = body[_PLACE.size :]
         _check_version(version)
         if lost > 1 or not _ADDRESS.fullmatch(host):
-            raise make_error("Corrupt", "a request for a place that is none")
+            raise corrupt("a request for a place that is none")
         return Place(version, port, host.decode("ascii"), bool(lost))
-    raise make_error("Corrupt", f"a request of kind {kind} with {len(body)} bytes, which is none")
+    raise corrupt(f"a request of kind {kind} with {len(body)} bytes, which is none")
 
 
 def placed(message: Placed) -> bytes:
@@ -164,7 +163,7 @@ def placed(message: Placed) -> bytes:
 def parse_placed(body: bytes) -> Placed:
     """The reply of a body. Raises DeltawireError, code "Corrupt"."""
     if len(body) < _PLACED.size or not _ADDRESS.fullmatch(body[_PLACED.size :]):
-        raise make_error("Corrupt", "a reply that is no place")
+        raise corrupt("a reply that is no place")
     run, latest = _PLACED.unpack_from(body)
     _check_version(latest)
     return Placed(run, latest, body[_PLACED.size :].decode("ascii"))
@@ -182,4 +181,4 @@ def reason_of(body: bytes) -> str:
 
 def _check_version(version: int) -> None:
     if version < NO_VERSION:
-        raise make_error("Corrupt", f"a message with version {version}")
+        raise corrupt(f"a message with version {version}")

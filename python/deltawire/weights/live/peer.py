@@ -1,7 +1,7 @@
 """A reader's connection to a server: the requests that it makes."""
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, corrupt, make_error
 from deltawire.weights.live import messages
 from deltawire.weights.live.connection import PATIENCE, Connection, Secrets
 from deltawire.weights.live.messages import Place, Placed, Read, Wait
@@ -93,4 +93,4 @@ class Peer:
 
     def _nonsense(self, kind: int) -> DeltawireError:
         self.close()
-        return make_error("Corrupt", f"{self.address} sent a reply of kind {kind} that is none")
+        return corrupt(f"{self.address} sent a reply of kind {kind} that is none")

@@ -4,7 +4,7 @@ import os
 import threading
 
 from deltawire import arguments
-from deltawire.errors import DeltawireError, invalid, make_error
+from deltawire.errors import DeltawireError, invalid, make_error, wrong_state
 from deltawire.session import leaving
 from deltawire.weights.live.board import Board
 from deltawire.weights.live.connection import Secrets
@@ -205,7 +205,7 @@ class Publisher(leaving.ClosesAtEnd):
     def _check(self) -> None:
         leaving.check_own_process(self._process, "publisher")
         if self._closed:
-            raise make_error("State", "the publisher is closed")
+            raise wrong_state("the publisher is closed")
         with self._changed:
             error, self._error = self._error, None
         if error is not None:

@@ -4,7 +4,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from deltawire.errors import make_error
+from deltawire.errors import make_error, wrong_state
 
 
 class ReadingLock:
@@ -40,7 +40,7 @@ class ReadingLock:
     def check_not_reading(self) -> None:
         """Raises DeltawireError, code "State", if this thread reads: it would wait for itself."""
         if threading.get_ident() in self._readers:
-            raise make_error("State", "update() within reading() would wait for itself")
+            raise wrong_state("update() within reading() would wait for itself")
 
     @contextlib.contextmanager
     def writing(self, seconds: float) -> Iterator[None]:

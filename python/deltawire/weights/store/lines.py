@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, corrupt
 from deltawire.weights.store.manifest import StoredFile
 from deltawire.weights.store.model_tensors import weights_digest
 from deltawire.weights.store.stored_model import DTYPES, TensorDigest, read_model, read_patches
@@ -154,7 +154,7 @@ def _next(lines: Mapping[str, Line], source: OpenedFile) -> dict[str, Line]:
         if before is None and own:
             raise WrongBaseError(f"'{name}' is missing")  # in the reader's own weights
         if before is None:
-            raise make_error("Corrupt", f"{where} needs '{name}', which its base lacks")
+            raise corrupt(f"{where} needs '{name}', which its base lacks")
         patch = read.patches.get(name)
         steps = () if patch is None else (Step(patch, source),)
         after[name] = before._replace(steps=(*before.steps, *steps))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from deltawire import foreign_json
-from deltawire.errors import make_error
+from deltawire.errors import corrupt, make_error
 
 NAME = "manifest.json"
 MAX_BYTES = 256 << 20
@@ -191,7 +191,7 @@ def parse(where: str, data: bytes) -> Manifest:
         newer = fields["format_version"] not in (_FORMAT_VERSION, _WITH_ABANDONED)
         manifest = None if newer else _from_fields(fields)
     except foreign_json.UNFIT as error:
-        raise make_error("Corrupt", f"{where} is no manifest: {error}") from None
+        raise corrupt(f"{where} is no manifest: {error}") from None
     if manifest is None:
         raise make_error("UnsupportedVersion", f"{where} has a newer format: update deltawire")
     return manifest

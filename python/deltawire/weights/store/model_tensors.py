@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from deltawire import _core, arguments, arrays
-from deltawire.errors import make_error
+from deltawire.errors import invalid, wrong_dtype
 from deltawire.weights.store.stored_model import (
     DTYPES,
     Entry,
@@ -57,14 +57,13 @@ class ModelTensor:
         self._array = array
         self._torch = _is_tensor(name, array)
         if not self._torch and not isinstance(array, np.ndarray):
-            raise make_error(
-                "UnsupportedDType",
+            raise wrong_dtype(
                 f"'{name}' is a {type(array).__name__}, neither a NumPy array nor a PyTorch "
-                "tensor: leave it out of what you pass",
+                "tensor: leave it out of what you pass"
             )
         called = str(array.dtype).removeprefix("torch.")
         if called not in _NAMES or not (self._torch or array.dtype.isnative):
-            raise make_error("UnsupportedDType", f"'{name}' is {called}: patches don't know it")
+            raise wrong_dtype(f"'{name}' is {called}: patches don't know it")
         self.dtype = _NAMES[called]
         self.shape = tuple(array.shape)
 
@@ -103,12 +102,11 @@ class ModelTensor:
     def check_writable(self) -> None:
         """Raises InvalidArgumentError if `write` would fail, or write one element over another."""
         if not self._torch and not self._array.flags.writeable:
-            raise make_error("InvalidArgument", f"'{self.name}' can't be written")
+            raise invalid(f"'{self.name}' can't be written")
         if overlaps_itself(self.shape, self._strides(), self._element_bytes()):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"'{self.name}' can't be written: its elements share memory, as expand() makes "
-                "them; give the model a contiguous copy of it",
+                "them; give the model a contiguous copy of it"
             )
 
     def _in_place(self) -> bool:
@@ -200,10 +198,9 @@ class Model:
             reaching = [each for each in reaching if each[0] == after[0] and each[2] > after[1]]
             for before in reaching:
                 if self.tensors[before[3]].shares_memory(self.tensors[after[3]]):
-                    raise make_error(
-                        "InvalidArgument",
+                    raise invalid(
                         f"'{before[3]}' and '{after[3]}' share memory without being the same "
-                        "tensor: pass a contiguous copy of one of them",
+                        "tensor: pass a contiguous copy of one of them"
                     )
             reaching.append(after)
 
@@ -244,7 +241,7 @@ def framework_of(name: str | None) -> str:
             return "numpy"
         return "torch"
     if name not in ("numpy", "torch"):
-        raise make_error("InvalidArgument", f"framework={name!r}: it is 'torch' or 'numpy'")
+        raise invalid(f"framework={name!r}: it is 'torch' or 'numpy'")
     return name
 
 
@@ -272,9 +269,8 @@ def array_of(dtype: str, shape: tuple[int, ...], data: np.ndarray, framework: st
         try:
             import ml_dtypes
         except ImportError:
-            raise make_error(
-                "UnsupportedDType",
-                f"NumPy has no {called}: install ml_dtypes, or load with framework='torch'",
+            raise wrong_dtype(
+                f"NumPy has no {called}: install ml_dtypes, or load with framework='torch'"
             ) from None
         known = np.dtype(getattr(ml_dtypes, called))
     return data.view(known).reshape(shape)
@@ -286,17 +282,15 @@ def _is_tensor(name: str, array) -> bool:
     if torch is None or not isinstance(array, torch.Tensor):
         return False
     if hasattr(array, "placements"):
-        raise make_error(
-            "UnsupportedDType",
+        raise wrong_dtype(
             "the weights are sharded (DTensor): pass full_tensor() of each, or to_local() if each "
-            "rank has a store of its own",
+            "rank has a store of its own"
         )
     arrays.check_dense(name, array)
     if array.is_meta:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"'{name}' is on the device meta and has no values: give the model memory first, with "
-            'to_empty(device="cpu")',
+            'to_empty(device="cpu")'
         )
     return True
 
@@ -309,19 +303,18 @@ def _named(model: object) -> Mapping[str, object]:
     elif hasattr(model, "named_parameters") and hasattr(model, "state_dict"):
         named = _of_module(model)
     else:
-        raise make_error(
-            "InvalidArgument",
-            f"weights are a dict of arrays or tensors, or a module, not {type(model).__name__}",
+        raise invalid(
+            f"weights are a dict of arrays or tensors, or a module, not {type(model).__name__}"
         )
     if not named:
-        raise make_error("InvalidArgument", "the model has no weights")
+        raise invalid("the model has no weights")
     for name in named:
         if not isinstance(name, str) or name == "__metadata__":
-            raise make_error("InvalidArgument", f"{name!r} is not a name of a tensor")
+            raise invalid(f"{name!r} is not a name of a tensor")
         arguments.check_unicode(name)
     plain = {plain_name(name): value for name, value in named.items()}
     if len(plain) < len(named):
-        raise make_error("InvalidArgument", "two tensors have one name without '_orig_mod'")
+        raise invalid("two tensors have one name without '_orig_mod'")
     return plain
 
 
@@ -335,11 +328,10 @@ def _of_module(model) -> dict[str, object]:
     named = {}
     for name, value in model.state_dict().items():
         if name.rpartition(".")[2] == "_extra_state":
-            raise make_error(
-                "UnsupportedDType",
+            raise wrong_dtype(
                 f"'{name}' is what the module's get_extra_state() gives, which is no weight: pass "
                 "a dict of the rest, {n: t for n, t in module.state_dict().items() if not "
-                "n.endswith('_extra_state')}",
+                "n.endswith('_extra_state')}"
             )
         named[name] = own.get(name, value)
     return named
@@ -363,8 +355,7 @@ def _refuse_nested(named: Mapping[object, object]) -> None:
     """A checkpoint has the weights beside other things."""
     for name, value in named.items():
         if isinstance(value, Mapping):
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{name!r} is a dict within the dict of weights: pass the weights alone, "
-                f"[{name!r}] if they are in it",
+                f"[{name!r}] if they are in it"
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.weights.store.download import Cache, Download
 from deltawire.weights.store.manifest import StoredFile
 from deltawire.weights.store.writer_locks import ObjectLock
@@ -28,13 +28,11 @@ class Objects:
         try:
             import fsspec
         except ImportError:
-            raise make_error(
-                "InvalidArgument", f"{url} needs the package fsspec: pip install fsspec"
-            ) from None
+            raise invalid(f"{url} needs the package fsspec: pip install fsspec") from None
         try:
             self._system, self._root = fsspec.url_to_fs(url, **options)
         except (ImportError, ValueError) as error:
-            raise make_error("InvalidArgument", f"{url} can't be opened: {error}") from error
+            raise invalid(f"{url} can't be opened: {error}") from error
         self.cache = Cache(cache, url)
         self.place = url
         protocols = self._system.protocol

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, corrupt, invalid, make_error, wrong_state
 from deltawire.weights.store import manifest as manifests
 from deltawire.weights.store import routes
 from deltawire.weights.store.lines import (
@@ -160,24 +160,20 @@ class Reader:
 
     def _wanted(self, manifest: Manifest, goal: int | None) -> Version:
         if not manifest.versions:
-            raise make_error(
-                "InvalidArgument", f"{self._storage.place} has no version yet: publish one first"
-            )
+            raise invalid(f"{self._storage.place} has no version yet: publish one first")
         found = manifest.versions[-1] if goal is None else manifest.find(goal)
         if found is None:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"{self._storage.place} has no version {goal}: it has {len(manifest.versions)}, "
-                f"from {manifest.versions[0].version} to {manifest.latest}",
+                f"from {manifest.versions[0].version} to {manifest.latest}"
             )
         return found
 
     def _no_route(self, version: Version, unusable: dict[str, str]) -> DeltawireError:
         reasons = "; ".join(unusable.values()) or "the files that lead to it are gone"
-        return make_error(
-            "Corrupt",
+        return corrupt(
             f"{self._storage.place}: nothing is left that version {version.version} could be made "
-            f"from: {reasons}; take another version, or publish a new one",
+            f"from: {reasons}; take another version, or publish a new one"
         )
 
     def _fetch(self, file: StoredFile) -> np.ndarray:
@@ -226,10 +222,9 @@ def _targets(model: Model, version: Version) -> dict[str, list[ModelTensor]]:
     for name, own in names.items():
         stored = version.tied.get(name, name)
         if stored_as.setdefault(own, stored) != stored:
-            raise make_error(
-                "InvalidArgument",
+            raise invalid(
                 f"'{own}' and '{name}' are one tensor in the model, but two in version "
-                f"{version.version}",
+                f"{version.version}"
             )
         tensor = model.tensors[own]
         if tensor not in targets.setdefault(stored, []):
@@ -311,10 +306,9 @@ def _write_all(changing: list[tuple[Line, ModelTensor]]) -> None:
         try:
             line.patch(tensor.name, weights)
         except (DamagedFileError, WrongBaseError) as error:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 "the weights were changed by somebody else while they were updated, and are "
-                f"of two versions now: load() one of them ({error})",
+                f"of two versions now: load() one of them ({error})"
             ) from None
         tensor.write(weights)
 

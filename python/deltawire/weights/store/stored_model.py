@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import wrong_dtype
 
 # By the name in safetensors. In patches eight bytes are two elements.
 DTYPES = {dtype.name: dtype for dtype in _core.model_dtypes()}
@@ -164,8 +164,7 @@ def _described(tensors: Mapping[str, tuple]) -> list[tuple[str, str, tuple[int, 
 
 def _entry(where: str, each: _core.StoredTensor, data: np.ndarray) -> Entry:
     if each.dtype not in DTYPES:
-        raise make_error(
-            "UnsupportedDType",
-            f"{where}: '{each.name[:200]}' is {each.dtype[:200]}, which patches don't know",
+        raise wrong_dtype(
+            f"{where}: '{each.name[:200]}' is {each.dtype[:200]}, which patches don't know"
         )
     return Entry(each.dtype, each.shape, data[each.begin : each.begin + each.bytes])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deltawire import _core, arguments
-from deltawire.errors import DeltawireError, invalid, make_error
+from deltawire.errors import DeltawireError, invalid, make_error, wrong_state
 from deltawire.session.leaving import check_own_process
 from deltawire.weights.store import manifest as manifests
 from deltawire.weights.store import routes, stored_model
@@ -257,10 +257,9 @@ class Writer:
         self._lock.check()
         manifest = self._reader.manifest()
         if manifest not in self._left:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"{self._storage.place} was written by somebody else meanwhile: a store has one "
-                "writer at a time; close this one and open the store again",
+                "writer at a time; close this one and open the store again"
             )
         return manifest
 
@@ -280,10 +279,9 @@ class Writer:
         manifest = self._reader.manifest()
         unnamed = set(filter(manifests.is_own_name, self._storage.names())) - manifest.files()
         if unnamed and not manifest.generation:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"{self._storage.place} has files of a store and no {manifests.NAME}, which says "
-                "what they are: put it back, or name an empty folder",
+                "what they are: put it back, or name an empty folder"
             )
         for name in unnamed:
             self._storage.remove(name)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deltawire import foreign_json
-from deltawire.errors import make_error, printable
+from deltawire.errors import make_error, printable, wrong_state
 
 _held: "weakref.WeakSet[FolderLock]" = weakref.WeakSet()
 
@@ -113,10 +113,9 @@ class FolderLock:
                     f"{path} can't be locked: {error.strerror}; a store that is written needs a "
                     "filesystem with locks",
                 ) from error
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"{path.parent} already has a writer, {owner or 'of unknown name'}: a store has "
-                "one at a time; close that one first",
+                "one at a time; close that one first"
             ) from None
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, _own_name().to_bytes(), 0)
@@ -161,10 +160,9 @@ class ObjectLock:
         self._own = _own_name()
         owner = self._owner()
         if owner is not None and not take_over and not self._own.knows_to_be_dead(owner):
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"{place} already has a writer, {owner}: a store has one at a time; close that "
-                "one, or open the store with take_over=True if it is dead",
+                "one, or open the store with take_over=True if it is dead"
             )
         data = self._own.to_bytes()
         if owner is None:
@@ -188,10 +186,9 @@ class ObjectLock:
         """Raises DeltawireError, code "State", if the store has another writer by now."""
         owner = self._owner()
         if owner is None or owner.token != self._own.token:
-            raise make_error(
-                "State",
+            raise wrong_state(
                 f"{self._place} was taken over by {owner or 'somebody who has left'}: this writer "
-                "publishes no more; a store has one writer at a time",
+                "publishes no more; a store has one writer at a time"
             )
 
     def release(self) -> None:

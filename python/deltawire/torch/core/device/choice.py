@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid
 from deltawire.torch.core.device.parts import DeviceParts
 
 logger = logging.getLogger("deltawire")
@@ -63,10 +63,9 @@ BY_CPU = Choice(None)
 def check_not_for_auto(twins: Twins) -> None:
     """Raises InvalidArgumentError if twins are asked for: decisions.md says what "auto" lacks."""
     if twins:
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             'twins= is not for "auto", which chooses by figures that only coding on the CPU gives; '
-            "leave it out, or name a codec",
+            "leave it out, or name a codec"
         )
 
 
@@ -82,7 +81,7 @@ def choose(twins: Twins, exchange: Exchange) -> Choice:
     make_twin, reason = _maker(twins, device)
     reason = reason or _why_not(exchange, len(devices), make_twin)
     if reason:
-        raise make_error("InvalidArgument", f"twins={twins} can't be granted: {reason}")
+        raise invalid(f"twins={twins} can't be granted: {reason}")
     return Choice(DeviceParts(device, make_twin, exchange.timeout, exchange.rank), str(device))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import wrong_state
 from deltawire.torch.core.device.decoding import PartDecoder
 from deltawire.torch.core.device.encoding import BEYOND, Encoded, PartEncoder, is_beyond
 from deltawire.torch.core.device.memory import TORCH_DTYPES, DeviceMemory
@@ -31,11 +31,10 @@ def refuse_capture(device: torch.device) -> None:
     """Raises DeltawireError ("State") while this thread captures a CUDA graph on the device, whose
     replay would exchange nothing."""
     if is_captured(device):
-        raise make_error(
-            "State",
+        raise wrong_state(
             "a CUDA graph is being captured, and an exchange can't be a part of it: it waits for "
             "the GPU and for other ranks; capture forward and backward passes alone "
-            "(of the bare model, or with no_sync())",
+            "(of the bare model, or with no_sync())"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, invalid
 from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_rules.adam_without_momentum import AdamWithoutMomentum
 from deltawire.torch.core.optimizer_rules.momentum_advice import Taken, held_by, traits_of
@@ -28,18 +28,15 @@ _RULES: dict[_core.StepRule, type[OptimizerRule]] = {
 def check_momentum(momentum: str) -> None:
     """Raises InvalidArgumentError for a momentum= that `register` doesn't know."""
     if momentum not in (AS_RATE, IN_OPTIMIZER):
-        raise make_error(
-            "InvalidArgument", f'momentum={momentum!r} is neither "{AS_RATE}" nor "{IN_OPTIMIZER}"'
-        )
+        raise invalid(f'momentum={momentum!r} is neither "{AS_RATE}" nor "{IN_OPTIMIZER}"')
 
 
 def check_held(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
     """Raises InvalidArgumentError for an optimizer that holds none of these (id -> name)."""
     if held_by(optimizer).isdisjoint(names):
-        raise make_error(
-            "InvalidArgument",
+        raise invalid(
             f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
-            "optimizer that steps this model",
+            "optimizer that steps this model"
         )
 
 
@@ -171,7 +168,7 @@ def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> RowSecond
     found = rules_for(bare, AS_RATE, model)
     if found.by_rows is not None and (missed := model.names.keys() - found.held):
         held = f"{len(model.names) - len(missed)} of {len(model.names)}"
-        raise make_error("InvalidArgument", f"the optimizer has {held} tensors")
+        raise invalid(f"the optimizer has {held} tensors")
     return found.by_rows
 
 
@@ -218,7 +215,7 @@ def _rules_of(optimizer: torch.optim.Optimizer, model: CodedTensors) -> Iterator
     found = [_core.optimizer_rule(rule, traits) for rule in spec.rules]
     refusal = next((each.refusal for each in found if each.refusal), "")
     if refusal and not spec.uses_significance:
-        raise make_error("InvalidArgument", f"{refusal}; leave optimizer= out")
+        raise invalid(f"{refusal}; leave optimizer= out")
     remarks = [refusal, *(each.remark for each in found)] if arguments.is_first() else []
     for text in dict.fromkeys(filter(None, remarks)):
         logger.warning("%s", text)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import invalid
 from deltawire.torch.core.optimizer_rules.rows import (
     gradient_strides,
     in_memory_order,
@@ -106,11 +106,10 @@ class RowSecondMoment(OptimizerRule):
         self._is_late = False
         for each in _REFUSED:
             if any(group.get(each) for group in optimizer.param_groups):
-                raise make_error(
-                    "InvalidArgument",
+                raise invalid(
                     f"optimizer={type(optimizer).__name__} has {each}=True, with which the second "
                     f"moment by rows that '{coded.codecs[0]}' needs is not known; make it without, "
-                    'or give momentum="optimizer"',
+                    'or give momentum="optimizer"'
                 )
 
     def needs(self) -> set[int]:

@@ -1,4 +1,4 @@
-// The parts of deltawire._core, one function per file.
+// The parts of deltawire._core, a function each.
 #pragma once
 
 #include <cstdint>

@@ -125,8 +125,7 @@ void bind_buckets(nb::module_& module) {
       .def("__init__", &make_pairs, "name"_a, "shape"_a, "keys"_a, "values"_a, "bytes"_a, "count"_a,
            "dtype"_a,
            "shape: of the dense tensor, row-major, with elements; keys: uint32, growing, of its flat "
-           "elements; "
-           "values: as many of dtype (float32, bfloat16, float16), in so many bytes.")
+           "elements; values: as many of dtype (float32, bfloat16, float16), in so many bytes.")
       .def_prop_ro(
           "mean",
           [](nb::handle self) {

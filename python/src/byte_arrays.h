@@ -1,6 +1,7 @@
 // Bytes that Python gives, as arrays, and gets.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,6 +10,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include "deltawire/huge_pages.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire::python {
@@ -52,5 +54,24 @@ class NewBytes {
   nanobind::object object_;
   MutBytes room_;
 };
+
+inline NewBytes::NewBytes(std::uint64_t most) {
+  object_ = nanobind::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(most)));
+  if (!object_.is_valid()) nanobind::raise_python_error();
+  room_ = {reinterpret_cast<std::byte*>(PyBytes_AsString(object_.ptr())), most};
+  ask_for_huge_pages(room_);
+}
+
+inline nanobind::bytes NewBytes::cut(std::uint64_t written) && {
+  assert(written <= room_.size());
+#ifdef Py_LIMITED_API  // which can't shorten
+  return written < room_.size() ? nanobind::bytes(room_.data(), written)
+                                : nanobind::borrow<nanobind::bytes>(object_);
+#else
+  PyObject* bytes = object_.release().ptr();
+  if (_PyBytes_Resize(&bytes, static_cast<Py_ssize_t>(written)) != 0) nanobind::raise_python_error();
+  return nanobind::steal<nanobind::bytes>(bytes);
+#endif
+}
 
 }  // namespace deltawire::python

@@ -59,12 +59,7 @@ std::uint64_t message_bound(const ChannelHandle& self, const std::vector<TypedTe
 std::uint64_t encode_to(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, const MessageId& id,
                         MutBytes out) {
   const std::vector<Named> parts = parts_at(arrays);
-  Result<std::uint64_t> written;
-  {
-    const nb::gil_scoped_release no_gil;
-    written = self.channel->encode_to(parts, id, out);
-  }
-  return value_or_raise(std::move(written));
+  return run_without_gil([&] { return self.channel->encode_to(parts, id, out); });
 }
 
 nb::bytes encode(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, std::uint64_t step,
@@ -79,14 +74,10 @@ void decode(ChannelHandle& self, const BytesIn& message, const std::vector<Typed
             float message_scale) {
   const std::vector<Named> parts = parts_at(arrays);
   const auto [step, rank, world] = from;
-  Status decoded;
-  {
-    const nb::gil_scoped_release no_gil;
-    decoded = self.channel->decode(bytes_of(message), MessageLayout(parts),
-                                   message_id(step, rank, world, message_scale),
-                                   accumulate ? Into::kAccumulate : Into::kOverwrite, scale);
-  }
-  raise_if_failed(decoded);
+  const MessageId id = message_id(step, rank, world, message_scale);
+  const Into into = accumulate ? Into::kAccumulate : Into::kOverwrite;
+  run_without_gil(
+      [&] { return self.channel->decode(bytes_of(message), MessageLayout(parts), id, into, scale); });
 }
 
 // Of the first frame, whose checksum is verified.
@@ -110,9 +101,7 @@ void bind_channels(nb::module_& module) {
       .def_prop_ro("spec", [](const ChannelHandle& self) { return self.channel->spec(); })
       .def("encode", &encode, "arrays"_a, "step"_a, "rank"_a, "world"_a, "scale"_a,
            "One message of the step that is open then: (name, address, bytes, shape, dtype's name) of each "
-           "array. "
-           "Releases "
-           "the GIL.")
+           "array. Releases the GIL.")
       .def(
           "encode_to",
           [](ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, std::uint64_t step,
@@ -131,16 +120,12 @@ void bind_channels(nb::module_& module) {
           "revert", [](ChannelHandle& self) { self.channel->revert(); }, "It has not.")
       .def("residual", &residual, "name"_a, "float32 as bytes; empty where there is none.")
       .def(
-          "save",
-          [](const ChannelHandle& self) {
-            const std::vector<std::byte> state = value_or_raise(self.channel->save());
-            return given(state);
-          },
+          "save", [](const ChannelHandle& self) { return given(value_or_raise(self.channel->save())); },
           "The residuals, between steps.")
       .def(
           "load",
           [](ChannelHandle& self, const BytesIn& state) {
-            raise_if_failed(self.channel->load(bytes_of(state)));
+            value_or_raise(self.channel->load(bytes_of(state)));
           },
           "state"_a, "Replaces the residuals by saved ones, or raises and changes nothing.");
   module.def("message_sender", &sender, "message"_a,

@@ -44,12 +44,7 @@ nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uin
   }
   FileEncoder encoder = value_or_raise(FileEncoder::make({spec, {min_elements}, DType::kF32, shape}));
   NewBytes file(encoder.bound());
-  Result<std::uint64_t> written;
-  {
-    const nb::gil_scoped_release no_gil;
-    written = encoder.encode_all(view, file.room());
-  }
-  return std::move(file).cut(value_or_raise(std::move(written)));
+  return std::move(file).cut(run_without_gil([&] { return encoder.encode_all(view, file.room()); }));
 }
 
 FileHeader file_header(const BytesIn& data) {
@@ -57,12 +52,8 @@ FileHeader file_header(const BytesIn& data) {
 }
 
 void decode_array(const BytesIn& data, const FloatsOut& out) {
-  Status decoded;
-  {
-    const nb::gil_scoped_release no_gil;
-    decoded = decode_file(bytes_of(data), TensorSlot{out.data(), out.size(), DType::kF32});
-  }
-  raise_if_failed(decoded);
+  run_without_gil(
+      [&] { return decode_file(bytes_of(data), TensorSlot{out.data(), out.size(), DType::kF32}); });
 }
 
 std::string codec_repr(const CodecInfo& info) {

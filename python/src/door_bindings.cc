@@ -15,6 +15,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "byte_arrays.h"
 #include "deltawire/door.h"
 #include "mesh_bindings.h"
 #include "python_error.h"
@@ -25,17 +26,11 @@ using namespace nb::literals;
 namespace deltawire::python {
 namespace {
 
-using Address = std::pair<std::string, std::uint16_t>;
-
 DoorOptions door_options(const nb::bytes& token, std::string_view encryption) {
   DoorOptions options;
   options.token = token_in(token);
   options.encryption = value_or_raise(parse_encryption(encryption));
   return options;
-}
-
-Deadline in_ms(std::int64_t ms) {
-  return Clock::now() + std::chrono::milliseconds(ms);
 }
 
 // None where the time is up.
@@ -56,29 +51,21 @@ std::optional<nb::bytes> receive(Line& line, std::size_t bytes_max, std::int64_t
 void bind_doors(nb::module_& module) {
   nb::class_<Line>(module, "Line",
                    "A connection to a door: messages both ways. One thread at a time, except hang_up.")
-      .def_prop_ro("peer",
-                   [](const Line& self) {
-                     const Endpoint at = self.peer();
-                     return Address{at.host, at.port};
-                   })
+      .def_prop_ro("peer", [](const Line& self) { return address_of(self.peer()); })
       .def_prop_ro("bytes_received", &Line::bytes_received, "Of messages, the one that is arriving included.")
       .def("hang_up", &Line::hang_up, "Ends it at once, in whatever thread it is used.")
       .def(
           "send",
           [](Line& self, const nb::bytes& message, std::int64_t ms) {
-            const Bytes bytes(static_cast<const std::byte*>(message.data()), message.size());
-            raise_if_failed(without_gil([&] { return self.send(bytes, in_ms(ms)); }));
+            const Bytes bytes = bytes_of(message);
+            run_without_gil([&] { return self.send(bytes, in_ms(ms)); });
           },
           "message"_a, "timeout_ms"_a)
       .def("receive", &receive, "bytes_max"_a, "timeout_ms"_a,
            nb::sig("def receive(self, bytes_max: int, timeout_ms: int) -> bytes | None"),
            "The next message; None if it has not arrived in time.");
   nb::class_<Door>(module, "Door", "Where other processes of the job call. One thread at a time.")
-      .def_prop_ro("endpoint",
-                   [](const Door& self) {
-                     const Endpoint at = self.endpoint();
-                     return Address{at.host, at.port};
-                   })
+      .def_prop_ro("endpoint", [](const Door& self) { return address_of(self.endpoint()); })
       .def(
           "answer",
           [](Door& self, std::int64_t ms) {
@@ -97,8 +84,7 @@ void bind_doors(nb::module_& module) {
       "call_at_door",
       [](const Address& address, const nb::bytes& token, std::string_view encryption, std::int64_t ms) {
         const DoorOptions options = door_options(token, encryption);
-        const Endpoint at{address.first, address.second};
-        return value_or_raise(without_gil([&] { return call_at_door(at, options, in_ms(ms)); }));
+        return run_without_gil([&] { return call_at_door(endpoint_of(address), options, in_ms(ms)); });
       },
       "address"_a, "token"_a, "encryption"_a, "timeout_ms"_a,
       "Raises PeerLost where nobody listens, Unauthorized, Mismatch, Timeout.");

@@ -36,7 +36,6 @@ namespace deltawire::python {
 namespace {
 
 using namespace std::chrono_literals;
-using Address = std::pair<std::string, std::uint16_t>;
 // Name, kind, bytes of an element, shape, address; and what keeps the memory.
 using ArrayAt = std::tuple<std::string, std::string, std::uint32_t, Shape, std::uintptr_t, nb::object>;
 
@@ -74,18 +73,14 @@ class CallersThread {
       }
       if (function) answer(function);
       if (PyErr_CheckSignals() != 0) {
-        note();
+        note({});
         without_gil(interrupt);
       }
     }
     without_gil([&] { thread.join(); });
     if (raised_) throw nb::python_error(std::move(*std::exchange(raised_, std::nullopt)));
   }
-  // Keeps the exception under way for run().
-  void note() {
-    nb::python_error error;
-    if (!raised_) raised_.emplace(std::move(error));
-  }
+  // Keeps the exception for run().
   void note(nb::python_error&& error) {
     if (!raised_) raised_.emplace(std::move(error));
   }
@@ -200,10 +195,7 @@ class ElasticHandle {
 
   std::vector<Endpoint> doors() {
     std::vector<Endpoint> found;
-    on_caller([&] {
-      for (const auto& [host, port] : nb::cast<std::vector<Address>>(functions_.doors()))
-        found.push_back({host, port});
-    });
+    on_caller([&] { found = endpoints_of(nb::cast<std::vector<Address>>(functions_.doors())); });
     return found;
   }
 
@@ -250,7 +242,7 @@ void open_session(ElasticHandle* self, const std::string& spec, const ReducerOpt
                   bool gives_state, std::string settings, nb::object log) {
   ElasticOptions elastic;
   if (place) elastic.place = {place->first, place->second};
-  for (const auto& [host, port] : first) elastic.doors.push_back({host, port});
+  elastic.doors = endpoints_of(first);
   elastic.token = token_in(token);
   elastic.encryption = value_or_raise(parse_encryption(encryption));
   elastic.interface = std::move(interface);
@@ -348,9 +340,7 @@ void bind_elastic(nb::module_& module) {
            "token"_a, "encryption"_a, "interface"_a, "ports"_a, "link"_a.none(), "times_ms"_a,
            "at_least"_a.none(), "gives_state"_a, "settings"_a, "log"_a,
            "Connects. place: (rank, world size), None to join; first: [(host, port)] of doors; doors: gives "
-           "all; times_ms: of a "
-           "step, to "
-           "connect, for an arrival; log: takes a line.")
+           "all; times_ms: of a step, to connect, for an arrival; log: takes a line.")
       .def(
           "all_reduce",
           [](ElasticHandle& self, const std::vector<std::pair<Submitted, nb::object>>& buckets,
@@ -360,11 +350,9 @@ void bind_elastic(nb::module_& module) {
           },
           "buckets"_a, "state"_a = nb::none(), "scale"_a = 1.0F, "agreed"_a = 0, "timed"_a = false,
           "One step until it is committed: (tensors, prepare or None) of each bucket, tensors as "
-          "Session.submit takes "
-          "them; state: gives [(name, kind, bytes of an element, shape, address, keeper)], or the text of an "
-          "error, to a "
-          "process that joins. Returns the last bucket's report. Blocks, without the GIL; Ctrl-C aborts the "
-          "session.")
+          "Session.submit takes them; state: gives [(name, kind, bytes of an element, shape, address, "
+          "keeper)], or the text of an error, to a process that joins. Returns the last bucket's report. "
+          "Blocks, without the GIL; Ctrl-C aborts the session.")
       .def(
           "abort",
           [](ElasticHandle& self, const std::string& reason) { without_gil([&] { self->abort(reason); }); },

@@ -2,6 +2,7 @@
 #include "mesh_bindings.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
@@ -24,8 +25,6 @@ using namespace nb::literals;
 
 namespace deltawire::python {
 namespace {
-
-using Address = std::pair<std::string, std::uint16_t>;
 
 OpenListener opened(Result<std::unique_ptr<Listener>> made) {
   std::unique_ptr<Listener> listener = value_or_raise(std::move(made));
@@ -62,12 +61,18 @@ void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoint
   mesh.token = token_in(token);
   mesh.rank = rank;
   mesh.world_size = static_cast<int>(endpoints.size());
-  for (const auto& [host, port] : endpoints) mesh.endpoints.push_back(Endpoint{host, port});
+  mesh.endpoints = endpoints_of(endpoints);
   mesh.settings = std::move(settings);
   new (self) MeshOptions(std::move(mesh));
 }
 
 }  // namespace
+
+std::vector<Endpoint> endpoints_of(const std::vector<Address>& addresses) {
+  std::vector<Endpoint> endpoints;
+  std::ranges::transform(addresses, std::back_inserter(endpoints), endpoint_of);
+  return endpoints;
+}
 
 void raise_if_used(const OpenListener& listener) {
   if (listener.listener) return;
@@ -178,13 +183,12 @@ void bind_listeners(nb::module_& module) {
       .def("__init__", &make_listener, "host"_a, "port"_a = 0, "last_port"_a = nb::none(),
            "Listens on an address, name or interface of this machine, at the first free port from port to "
            "last_port; port 0 takes any free one.")
-      .def_prop_ro("endpoint",
-                   [](const OpenListener& self) { return Address{self.endpoint.host, self.endpoint.port}; });
+      .def_prop_ro("endpoint", [](const OpenListener& self) { return address_of(self.endpoint); });
   module.def(
       "listen_for",
       [](const Address& rendezvous, int rank, const std::string& interface, std::uint16_t port,
          std::uint16_t last_port, std::int64_t timeout_ms) {
-        const Endpoint at{rendezvous.first, rendezvous.second};
+        const Endpoint at = endpoint_of(rendezvous);
         MeshOptions mesh;
         Interruptions interruptions(mesh);
         auto listener = without_gil([&] {
@@ -200,13 +204,11 @@ void bind_listeners(nb::module_& module) {
       "towards the rendezvous, whose name is looked up until the time is over.");
   module.def(
       "local_address_towards",
-      [](const std::string& host) {
-        return value_or_raise(without_gil([&] { return local_address_towards(host); }));
-      },
+      [](const std::string& host) { return run_without_gil([&] { return local_address_towards(host); }); },
       "host"_a, "The local address that packets to `host` leave from.");
   module.def(
       "check_descriptors",
-      [](int rank, int world_size) { raise_if_failed(check_descriptors(rank, world_size)); }, "rank"_a,
+      [](int rank, int world_size) { value_or_raise(check_descriptors(rank, world_size)); }, "rank"_a,
       "world_size"_a, "Raises where the limit of open files is too low for a mesh of so many ranks.");
   module.def(
       "printable_line",
@@ -223,7 +225,7 @@ void bind_texts(nb::module_& module) {
       [](std::string_view text, const std::string& name) {
         const auto endpoint = parse_endpoint(text);
         if (!endpoint) raise({endpoint.error().code, name + ": " + endpoint.error().message});
-        return Address{endpoint->host, endpoint->port};
+        return address_of(*endpoint);
       },
       "text"_a, "name"_a,
       "(host, port) of the argument `name`, \"10.0.0.1:29600\", \"node1:29600\" or \"[fd00::1]:29600\".");
@@ -237,9 +239,6 @@ void bind_texts(nb::module_& module) {
         return nb::bytes(token.data(), token.size());
       },
       "secret"_a, "The token, 32 bytes, of a secret of 16 bytes or more; one of 32 bytes is the token.");
-}
-
-void bind_encryption(nb::module_& module) {
   module.def(
       "check_encryption", [](std::string_view text) { (void)value_or_raise(parse_encryption(text)); },
       "text"_a, "Raises for anything but \"auto\", \"required\" and \"off\".");
@@ -262,7 +261,6 @@ void bind_shapes(nb::module_& module) {
 void bind_meshes(nb::module_& module) {
   bind_listeners(module);
   bind_texts(module);
-  bind_encryption(module);
   bind_shapes(module);
   nb::class_<MeshOptions>(module, "Mesh", "Who is in the job, and how to reach them.")
       .def("__init__", &make_mesh, "rank"_a, "endpoints"_a, "token"_a, "settings"_a,
@@ -273,7 +271,7 @@ void bind_meshes(nb::module_& module) {
             MeshOptions mesh;
             mesh.rank = rank;
             mesh.world_size = world_size;
-            mesh.rendezvous = Endpoint{rendezvous.first, rendezvous.second};
+            mesh.rendezvous = endpoint_of(rendezvous);
             mesh.token = token_in(token);
             return mesh;
           },
@@ -296,9 +294,8 @@ void bind_meshes(nb::module_& module) {
           },
           "carrier"_a,
           "Has methods send(peer, memory) and receive(peer, memory), which move a message's bytes in place "
-          "of "
-          "the connection and return whether they could, on threads of their own; and close(). On all ranks "
-          "or on none.")
+          "of the connection and return whether they could, on threads of their own; and close(). On all "
+          "ranks or on none.")
       .def("set_interrupted", &set_interrupted, "asked"_a,
            "A function that is called a few times a second while the ranks connect, on the thread that "
            "connects; True ends it with Aborted, an exception with that.")

@@ -1,10 +1,13 @@
 // Listeners and meshes, for all that connects.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 
@@ -13,11 +16,19 @@
 
 namespace deltawire::python {
 
-// What `call` returns; other Python threads run meanwhile.
-template <class Call>
-auto without_gil(Call call) {
-  const nanobind::gil_scoped_release no_gil;
-  return call();
+// As Python has an endpoint.
+using Address = std::pair<std::string, std::uint16_t>;
+
+inline Address address_of(const Endpoint& at) {
+  return {at.host, at.port};
+}
+inline Endpoint endpoint_of(const Address& address) {
+  return {address.first, address.second};
+}
+std::vector<Endpoint> endpoints_of(const std::vector<Address>& addresses);
+
+inline Deadline in_ms(std::int64_t ms) {
+  return Clock::now() + std::chrono::milliseconds(ms);
 }
 
 // Lets Ctrl-C end a meeting.

@@ -40,44 +40,28 @@ std::span<float> span_of(const ArrayInPlace& array) {
 }
 
 void step(Optimizer& self, std::string_view tensor, const ArrayInPlace& parameters, const ArrayIn& gradient) {
-  Status stepped;
-  {
-    const nb::gil_scoped_release no_gil;
-    stepped = self.step(tensor, span_of(parameters), span_of(gradient));
-  }
-  raise_if_failed(stepped);
+  run_without_gil([&] { return self.step(tensor, span_of(parameters), span_of(gradient)); });
 }
 
 void step_pairs(Optimizer& self, std::string_view tensor, const ArrayInPlace& parameters, const KeysIn& keys,
                 const ArrayIn& values) {
-  Status stepped;
-  {
-    const nb::gil_scoped_release no_gil;
-    stepped = self.step(tensor, span_of(parameters), std::span(keys.data(), keys.size()), span_of(values));
-  }
-  raise_if_failed(stepped);
+  run_without_gil([&] {
+    return self.step(tensor, span_of(parameters), std::span(keys.data(), keys.size()), span_of(values));
+  });
 }
 
 void significance_of(const Optimizer& self, std::string_view tensor, const ArrayIn& parameters,
                      const ArrayInPlace& out) {
-  Status written;
-  {
-    const nb::gil_scoped_release no_gil;
-    written = self.significance(tensor, span_of(parameters), span_of(out));
-  }
-  raise_if_failed(written);
+  run_without_gil([&] { return self.significance(tensor, span_of(parameters), span_of(out)); });
 }
 
 void write_significance(const OptimizerSettings& settings, const ArrayIn& parameters, std::uint64_t steps,
                         const std::optional<ArrayIn>& first, const std::optional<ArrayIn>& second,
                         const ArrayInPlace& out) {
-  Status written;
-  {
-    const nb::gil_scoped_release no_gil;
-    written =
-        significance(settings, span_of(parameters), {steps, span_of(first), span_of(second)}, span_of(out));
-  }
-  raise_if_failed(written);
+  run_without_gil([&] {
+    return significance(settings, span_of(parameters), {steps, span_of(first), span_of(second)},
+                        span_of(out));
+  });
 }
 
 std::optional<std::tuple<float, float, float>> coefficients(const OptimizerSettings& settings,
@@ -129,7 +113,7 @@ void bind_optimizers(nb::module_& module) {
       .def_prop_ro("spec", &Optimizer::spec)
       .def_prop_rw(
           "learning_rate", [](const Optimizer& self) { return self.settings().learning_rate; },
-          [](Optimizer& self, double rate) { raise_if_failed(self.set_learning_rate(rate)); })
+          [](Optimizer& self, double rate) { value_or_raise(self.set_learning_rate(rate)); })
       .def("step", &step, "tensor"_a, "parameters"_a.noconvert(), "gradient"_a.noconvert())
       .def("step_pairs", &step_pairs, "tensor"_a, "parameters"_a.noconvert(), "keys"_a.noconvert(),
            "values"_a.noconvert())
@@ -140,7 +124,7 @@ void bind_optimizers(nb::module_& module) {
           "tensor"_a)
       .def("save", [](const Optimizer& self) { return given(self.save()); })
       .def(
-          "load", [](Optimizer& self, const BytesIn& state) { raise_if_failed(self.load(bytes_of(state))); },
+          "load", [](Optimizer& self, const BytesIn& state) { value_or_raise(self.load(bytes_of(state))); },
           "state"_a);
   module.def("significance", &write_significance, "settings"_a, "parameters"_a.noconvert(), "steps"_a,
              nb::arg("first").noconvert().none(), nb::arg("second").noconvert().none(), "out"_a.noconvert(),

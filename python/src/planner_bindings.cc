@@ -77,24 +77,14 @@ void make_figures(CodecFigures* self, std::string spec, std::string_view pattern
 Plan plan(const Workload& workload, int ranks, const Link& link, const std::vector<CodecFigures>& codecs,
           const Machine& machine, std::string_view tier, double least_gain) {
   const PlanOptions options{tier_called(tier), least_gain};
-  Result<Plan> made;
-  {
-    const nb::gil_scoped_release no_gil;
-    made = make_plan(workload, {ranks, link, machine}, codecs, options);
-  }
-  return value_or_raise(std::move(made));
+  return run_without_gil([&] { return make_plan(workload, {ranks, link, machine}, codecs, options); });
 }
 
 std::optional<Mix> mix(const Workload& workload, int ranks, const Link& link,
                        const std::vector<CodecFigures>& codecs, const Machine& machine,
                        std::string_view tier) {
   const Tier most = tier_called(tier);
-  Result<std::optional<Mix>> made;
-  {
-    const nb::gil_scoped_release no_gil;
-    made = make_mix(workload, {ranks, link, machine}, codecs, most);
-  }
-  return value_or_raise(std::move(made));
+  return run_without_gil([&] { return make_mix(workload, {ranks, link, machine}, codecs, most); });
 }
 
 void bind_inputs(nb::module_& module) {

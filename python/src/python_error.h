@@ -1,6 +1,7 @@
 // Errors of the core as Python exceptions (deltawire/errors.py).
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include <nanobind/nanobind.h>
@@ -19,15 +20,25 @@ Error error_of(const nanobind::python_error& raised);
 // Raises it. REQUIRES: the GIL.
 [[noreturn]] void raise(const Error& error);
 
-// The value of a result, or its error raised. REQUIRES: the GIL.
+// The value of a result, none of a status, or its error raised. REQUIRES: the GIL.
 template <class T>
 T value_or_raise(Result<T>&& result) {
   if (!result) raise(result.error());
-  return *std::move(result);
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
 }
 
-inline void raise_if_failed(const Status& status) {
-  if (!status) raise(status.error());
+// What `call` returns; other Python threads run meanwhile.
+template <class Call>
+auto without_gil(Call call) {
+  const nanobind::gil_scoped_release no_gil;
+  return call();
+}
+
+// The value of what `call` returns, a result or a status, or its error raised; other Python threads run
+// meanwhile.
+template <class Call>
+auto run_without_gil(Call call) {
+  return value_or_raise(without_gil(std::move(call)));
 }
 
 }  // namespace deltawire::python

@@ -33,10 +33,6 @@ namespace {
 using FloatsIn = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using FloatsInPlace = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-Deadline in_ms(std::int64_t timeout_ms) {
-  return Clock::now() + std::chrono::milliseconds(timeout_ms);
-}
-
 // A connected rank, alone with the other ranks' ends. Any thread may abort; the last user destroys it.
 class Connection {
  public:
@@ -49,13 +45,7 @@ class Connection {
     if (transport_ == nullptr) raise({ErrorCode::kState, "this transport is closed"});
     return transport_;
   }
-  void abort(const std::string& reason) {
-    if (const std::shared_ptr<Transport> transport = transport_) {
-      without_gil([&] { transport->abort({ErrorCode::kAborted, reason}); });
-    }
-  }
-  void abort_because_of(nb::handle cause) {
-    Error error = error_of(cause);
+  void abort(Error error) {
     error.code = ErrorCode::kAborted;
     if (const std::shared_ptr<Transport> transport = transport_) {
       without_gil([&] { transport->abort(error); });
@@ -92,12 +82,12 @@ class Served {
   Served(const Served&) = delete;
   Served& operator=(const Served&) = delete;
 
-  // What `call(role)` returns; other Python threads run meanwhile.
+  // The value of what `call(role)` returns, or its error raised; other Python threads run meanwhile.
   template <class Call>
   auto use(Call call) {
     const std::unique_lock alone(busy_, std::try_to_lock);
     if (!alone) raise({ErrorCode::kState, "another thread is in this parameter server"});
-    return without_gil([&] { return call(*role_); });
+    return run_without_gil([&] { return call(*role_); });
   }
   const Role& look() const noexcept { return *role_; }
 
@@ -106,14 +96,15 @@ class Served {
   std::shared_ptr<Transport> transport_;
   std::unique_ptr<Role> role_;
 };
+
 template <class Role>
 nb::bytes save(Served<Role>& self) {
-  return given(value_or_raise(self.use([](Role& role) { return role.save(); })));
+  return given(self.use([](Role& role) { return role.save(); }));
 }
 
 template <class Role>
 void load(Served<Role>& self, const BytesIn& state) {
-  raise_if_failed(self.use([&](Role& role) { return role.load(bytes_of(state)); }));
+  self.use([&](Role& role) { return role.load(bytes_of(state)); });
 }
 
 using Server = Served<ParameterServer>;
@@ -131,16 +122,14 @@ void make_served(Server* self, const Connection& link, const std::vector<TensorA
   const std::shared_ptr<Transport> transport = link.open();
   const std::vector<Named> model = named_all(tensors);
   new (self)
-      Server(transport,
-             value_or_raise(without_gil([&] { return make_server(model, optimizer, options, *transport); })));
+      Server(transport, run_without_gil([&] { return make_server(model, optimizer, options, *transport); }));
 }
 
 void make_serving(Worker* self, const Connection& link, const std::vector<TensorAt>& tensors,
                   const ServerOptions& options) {
   const std::shared_ptr<Transport> transport = link.open();
   const std::vector<Named> model = named_all(tensors);
-  new (self)
-      Worker(transport, value_or_raise(without_gil([&] { return make_worker(model, options, *transport); })));
+  new (self) Worker(transport, run_without_gil([&] { return make_worker(model, options, *transport); }));
 }
 
 void make_options(ServerOptions* self, int servers, int backup, std::string push, std::string pull,
@@ -199,15 +188,13 @@ void bind_server(nb::module_& module) {
       .def(
           "step",
           [](Server& self, std::int64_t timeout_ms) {
-            return value_or_raise(
-                self.use([&](ParameterServer& server) { return server.step(in_ms(timeout_ms)); }));
+            return self.use([&](ParameterServer& server) { return server.step(in_ms(timeout_ms)); });
           },
           "timeout_ms"_a, "One step; False when the workers have closed.")
       .def(
           "set_learning_rate",
           [](Server& self, double rate) {
-            raise_if_failed(
-                self.use([&](ParameterServer& server) { return server.set_learning_rate(rate); }));
+            self.use([&](ParameterServer& server) { return server.set_learning_rate(rate); });
           },
           "rate"_a)
       .def_prop_ro(
@@ -241,7 +228,7 @@ void bind_server(nb::module_& module) {
 // A call of a worker's that waits, with its deadline in ms from now.
 auto waiting(Status (ParameterWorker::*call)(Deadline)) {
   return [call](Worker& self, std::int64_t timeout_ms) {
-    raise_if_failed(self.use([&](ParameterWorker& worker) { return (worker.*call)(in_ms(timeout_ms)); }));
+    self.use([&](ParameterWorker& worker) { return (worker.*call)(in_ms(timeout_ms)); });
   };
 }
 
@@ -254,23 +241,21 @@ void bind_worker(nb::module_& module) {
       .def(
           "push",
           [](Worker& self, std::size_t tensor, const FloatsIn& gradient) {
-            raise_if_failed(self.use([&](ParameterWorker& worker) {
+            self.use([&](ParameterWorker& worker) {
               return worker.push(tensor, {gradient.data(), gradient.size()});
-            }));
+            });
           },
           "tensor"_a, "gradient"_a.noconvert(), "Of the tensor with that index, read during the call.")
       .def(
           "pull",
           [](Worker& self, std::size_t tensor, std::int64_t timeout_ms) {
-            raise_if_failed(
-                self.use([&](ParameterWorker& worker) { return worker.pull(tensor, in_ms(timeout_ms)); }));
+            self.use([&](ParameterWorker& worker) { return worker.pull(tensor, in_ms(timeout_ms)); });
           },
           "tensor"_a, "timeout_ms"_a, "Waits until the tensor's parameters have the step's change.")
       .def(
           "pull_all",
           [](Worker& self, std::int64_t timeout_ms) {
-            raise_if_failed(
-                self.use([&](ParameterWorker& worker) { return worker.pull(in_ms(timeout_ms)); }));
+            self.use([&](ParameterWorker& worker) { return worker.pull(in_ms(timeout_ms)); });
           },
           "timeout_ms"_a, "The same for all, which ends the step.")
       .def("catch_up", waiting(&ParameterWorker::catch_up), "timeout_ms"_a,
@@ -296,25 +281,23 @@ void bind_snapshots(nb::module_& module) {
           "write",
           [](const SnapshotPlace& self, std::uint64_t step, const nb::bytes& state) {
             const Bytes bytes = bytes_of(state);
-            raise_if_failed(without_gil([&] { return write_snapshot(self, step, bytes); }));
+            run_without_gil([&] { return write_snapshot(self, step, bytes); });
           },
           "step"_a, "state"_a, "Whole and on the disk when it returns; the oldest go.")
       .def(
           "find",
-          [](const SnapshotPlace& self) {
-            return value_or_raise(without_gil([&] { return find_snapshots(self); }));
-          },
+          [](const SnapshotPlace& self) { return run_without_gil([&] { return find_snapshots(self); }); },
           "The steps of those that are whole, ascending.")
       .def(
           "read",
           [](const SnapshotPlace& self, std::uint64_t step) {
-            return given(value_or_raise(without_gil([&] { return read_snapshot(self, step); })));
+            return given(run_without_gil([&] { return read_snapshot(self, step); }));
           },
           "step"_a)
       .def(
           "drop_after",
           [](const SnapshotPlace& self, std::uint64_t step) {
-            raise_if_failed(without_gil([&] { return drop_snapshots_after(self, step); }));
+            run_without_gil([&] { return drop_snapshots_after(self, step); });
           },
           "step"_a);
 }
@@ -330,10 +313,13 @@ void bind_servers(nb::module_& module) {
             new (self) Connection(connected(listener, mesh, &connect_tcp));
           },
           "listener"_a, "mesh"_a, "Connects; blocks up to mesh.connect_timeout_ms.")
-      .def("abort", &Connection::abort, "reason"_a,
-           "Fails every wait on every rank, naming this rank. Any thread.")
-      .def("abort", &Connection::abort_because_of, "error"_a,
-           "The same because of a DeltawireError, which every rank gets, its code Aborted.")
+      .def(
+          "abort",
+          [](Connection& self, const std::string& reason) { self.abort({ErrorCode::kAborted, reason}); },
+          "reason"_a, "Fails every wait on every rank, naming this rank. Any thread.")
+      .def(
+          "abort", [](Connection& self, nb::handle cause) { self.abort(error_of(cause)); }, "error"_a,
+          "The same because of a DeltawireError, which every rank gets, its code Aborted.")
       .def("traffic", &Connection::traffic, "Bytes (sent, received), headers and control messages included.")
       .def("close", &Connection::close, "Says goodbye once no server or worker holds it; idempotent.")
       .def_prop_ro("closed", &Connection::closed);

@@ -153,8 +153,7 @@ void bind_steps(nb::module_& module) {
              bool timed) { new (self) Step{number, bucket, last, scale, agreed, timed}; },
           "number"_a, "bucket"_a, "last"_a, "scale"_a = 1.0F, "agreed"_a = 0, "timed"_a = false,
           "scale: how many times what they mean the tensors are (a loss scale); equal on all ranks. agreed: "
-          "a "
-          "digest of what else must be, 0 for nothing; compared when the step ends. timed: reports have "
+          "a digest of what else must be, 0 for nothing; compared when the step ends. timed: reports have "
           "spans.")
       .def_ro("last", &Step::last)
       .def_ro("agreed", &Step::agreed);
@@ -166,8 +165,7 @@ void bind_reports(nb::module_& module) {
            "nonfinite"_a = "error", "device"_a = nb::none(),
            "Tensors below min_elements travel uncompressed; revert: 'exact' or 'fold'; threads: that code a "
            "message, 0: the process's; nonfinite: 'error' or 'pass', of steps with NaN or infinities; "
-           "device: codes "
-           "the tensors, whose addresses are its own then; None: the CPU.");
+           "device: codes the tensors, whose addresses are its own then; None: the CPU.");
   nb::class_<Report>(module, "Report", "What one bucket cost on this rank; wall-clock seconds.")
       .def("__repr__", &report_repr)
       .def_ro("encode_seconds", &Report::encode_seconds)
@@ -210,10 +208,6 @@ void bind_reports(nb::module_& module) {
       .def_ro("peak_bytes", &Memory::peak_bytes, "The most of all three together, ever.");
 }
 
-void bind_settings(nb::module_& module) {
-  module.attr("part_rows") = part_rows();
-}
-
 // How a session ends, and why it has.
 void bind_ends(nb::class_<SessionHandle>& session) {
   session
@@ -247,7 +241,7 @@ void bind_ends(nb::class_<SessionHandle>& session) {
 void bind_sessions(nb::module_& module) {
   bind_steps(module);
   bind_reports(module);
-  bind_settings(module);
+  module.attr("part_rows") = part_rows();
   nb::class_<SessionHandle> session(module, "Session", "A connected rank. Any thread may call any member.");
   bind_ends(session);
   session
@@ -282,13 +276,10 @@ void bind_sessions(nb::module_& module) {
       "how many streams carry the messages; 0, \"\" and 1 where it is no TCP, and to this rank itself.");
   session.def(
       "refine_means",
-      [](SessionHandle& self, float pull) {
-        raise_if_failed(without_gil([&] { return self->refine_means(pull); }));
-      },
+      [](SessionHandle& self, float pull) { run_without_gil([&] { return self->refine_means(pull); }); },
       "pull"_a,
       "From the next step on means are coded by this pull, where the spec leaves it open; on all ranks "
-      "between "
-      "the same two steps.");
+      "between the same two steps.");
   bind_state(session);
 }
 

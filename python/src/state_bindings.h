@@ -40,7 +40,7 @@ void bind_state(nanobind::class_<Handle>& session) {
           [](Handle& self, const std::vector<TensorAt>& momenta) {
             std::vector<Named> parts;
             for (const TensorAt& momentum : momenta) parts.push_back(named(momentum));
-            raise_if_failed(without_gil([&] { return self->mask_sent(parts); }));
+            run_without_gil([&] { return self->mask_sent(parts); });
           },
           "momenta"_a,
           "Sets elements of momenta to 0 where this rank sent the tensor of the same name's element in the "
@@ -50,19 +50,18 @@ void bind_state(nanobind::class_<Handle>& session) {
           "explain",
           [](Handle& self, const std::vector<TensorNamed>& tensors, std::uint64_t step) {
             const std::vector<Named> shaped = as_named(tensors);
-            return value_or_raise(without_gil([&] { return self->explain(shaped, step); }));
+            return run_without_gil([&] { return self->explain(shaped, step); });
           },
           "tensors"_a, "step"_a,
           "A TensorUse for each (name, shape), perhaps with the dtype's name, with the codec of that step. "
           "Between steps.")
       .def(
-          "save",
-          [](Handle& self) { return given(value_or_raise(without_gil([&] { return self->save(); }))); },
+          "save", [](Handle& self) { return given(run_without_gil([&] { return self->save(); })); },
           "The residuals, between steps.")
       .def(
           "load",
           [](Handle& self, const BytesIn& state) {
-            raise_if_failed(without_gil([&] { return self->load(bytes_of(state)); }));
+            run_without_gil([&] { return self->load(bytes_of(state)); });
           },
           "state"_a, "Replaces the residuals by saved ones, or raises and changes nothing.")
       .def(
@@ -73,7 +72,7 @@ void bind_state(nanobind::class_<Handle>& session) {
             for (const BytesIn& state : states) all.push_back(bytes_of(state));
             const std::vector<Named> shaped = as_named(tensors);
             const SavedRanks saved{all, shaped, place.second, place.first, continued};
-            raise_if_failed(without_gil([&] { return self->load_resized(saved); }));
+            run_without_gil([&] { return self->load_resized(saved); });
           },
           "states"_a, "tensors"_a, "place"_a, "continued"_a = std::vector<int>(),
           "As load, of what all ranks of another world saved, in their order, for a rank of a job that "

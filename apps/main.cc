@@ -82,9 +82,11 @@ int parse_and_run(int argc, char** argv) {
     print_failure(usage_message(app, error, argc, argv));
     return kExitUsage;
   }
-  if (const Outcome<void> outcome = chosen(); !outcome) {
-    print_failure(outcome.error().message);
-    return outcome.error().exit_status;
+  try {
+    chosen();
+  } catch (const Failure& failure) {
+    print_failure(failure.message);
+    return failure.exit_status;
   }
   return 0;
 }

@@ -70,9 +70,9 @@ void print_text(const CodecInfo& info) {
   if (!examples.empty()) std::cout << "  examples    " << examples << "\n";
 }
 
-Outcome<void> list_codecs(bool json) {
+void list_codecs(bool json) {
   const auto target = kernel_target_in_use();
-  if (!target) return misused(target.error().message);
+  if (!target) throw misused(target.error().message);
   if (json) {
     Json codecs = Json::array();
     for (const CodecInfo* info : registered_codecs()) codecs.push_back(to_json(*info));
@@ -85,7 +85,7 @@ Outcome<void> list_codecs(bool json) {
                       {"kernel_targets", std::move(targets)}}
                      .dump(2)
               << "\n";
-    return {};
+    return;
   }
   for (const CodecInfo* info : registered_codecs()) {
     print_text(*info);
@@ -98,7 +98,6 @@ Outcome<void> list_codecs(bool json) {
     std::cout << " " << each.name << (each.runs_here ? "" : " (not on this CPU)");
   }
   std::cout << "; all give the same bytes.\n";
-  return {};
 }
 
 }  // namespace

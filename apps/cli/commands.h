@@ -12,7 +12,7 @@
 
 namespace deltawire::cli {
 
-using Command = std::function<Outcome<void>()>;
+using Command = std::function<void()>;
 
 void add_codecs_command(CLI::App& app, Command& chosen);
 void add_encode_command(CLI::App& app, Command& chosen);
@@ -24,8 +24,7 @@ void add_patch_command(CLI::App& app, Command& chosen);
 void add_doctor_command(CLI::App& app, Command& chosen);
 
 // What `plan --quick` says for a model of that size, with values of a normal distribution.
-Outcome<PlanReport> quick_plan(std::uint64_t parameters, int ranks, const Link& link,
-                               const std::string& tier);
+PlanReport quick_plan(std::uint64_t parameters, int ranks, const Link& link, const std::string& tier);
 
 // Checks of an option's number, which say nothing in --help. Unlike CLI::Range they refuse NaN.
 CLI::Validator number_range(double low, double high);  // both included

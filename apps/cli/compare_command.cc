@@ -65,29 +65,25 @@ void print_tables(const Report& report) {
   if (!report.rows.empty()) std::cout << table_legend();
 }
 
-Outcome<void> compare(const CompareOptions& options) {
+void compare(const CompareOptions& options) {
   const auto methods = methods_of(options.codecs);
-  if (!methods) return tl::unexpected<Failure>(methods.error());
-  if (auto checked = check_outputs({options.json}, options.force, options.inputs); !checked) return checked;
+  check_outputs({options.json}, options.force, options.inputs);
   Report report;
   report.options = measure_options(options);
   std::set<std::string> loaded;
   for (const std::string& text : options.inputs) {
     if (!loaded.insert(text).second) continue;
-    auto input = load_input(text, options.quick);
-    if (!input) return tl::unexpected<Failure>(input.error());
-    report.inputs.push_back(std::move(*input));
+    report.inputs.push_back(load_input(text, options.quick));
   }
   catch_interrupts();
-  measure_all(*methods, report);
+  measure_all(methods, report);
   if (!options.sort.empty()) sort_rows(report.rows, options.sort);
   if (options.json != "-") print_tables(report);
-  if (auto written = write_output(options.json, json_of(report), options.force); !written) return written;
-  if (!report.interrupted) return {};
-  return tl::unexpected<Failure>(
-      Failure{kExitInterrupted, "interrupted: " + std::to_string(report.rows.size()) + " of " +
-                                    std::to_string(methods->size() * report.inputs.size()) +
-                                    " rows were measured, and are kept"});
+  write_output(options.json, json_of(report), options.force);
+  if (!report.interrupted) return;
+  throw Failure{kExitInterrupted, "interrupted: " + std::to_string(report.rows.size()) + " of " +
+                                      std::to_string(methods.size() * report.inputs.size()) +
+                                      " rows were measured, and are kept"};
 }
 
 std::string compare_footer() {

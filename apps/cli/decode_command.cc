@@ -39,11 +39,11 @@ class CountedSource final : public ByteSource {
   std::uint64_t& bytes_;
 };
 
-Outcome<void> decode_array(ArrayReader& array, const ArrayFile::Member& member, ArrayOutput& output) {
+void decode_array(ArrayReader& array, const ArrayFile::Member& member, ArrayOutput& output) {
   const ArrayInfo& info = array.info();
   const std::string header = npy_header(info);
-  if (auto opened = output.open(member.name + ".npy", header.size() + info.bytes()); !opened) return opened;
-  if (auto written = output.write(std::as_bytes(std::span(header))); !written) return written;
+  output.open(member.name + ".npy", header.size() + info.bytes());
+  output.write(std::as_bytes(std::span(header)));
   Progress progress;
   // A header's count is only a claim: memory that is left untouched takes no room.
   const std::uint64_t most = std::min(info.count, kFilePartElements);
@@ -52,35 +52,29 @@ Outcome<void> decode_array(ArrayReader& array, const ArrayFile::Member& member, 
   for (std::uint64_t first = 0; first < info.count;) {
     const std::uint64_t count = std::min(most, info.count - first);
     if (first > 0) progress.show(grouped(first) + " of " + grouped(info.count) + " values: " + member.shown);
-    if (auto read = array.read(values.get(), count); !read) return read;
-    if (auto written = output.write(Bytes(values.get(), count * each)); !written) return written;
+    array.read(values.get(), count);
+    output.write(Bytes(values.get(), count * each));
     first += count;
   }
   return output.close();
 }
 
-Outcome<void> decode(const DecodeOptions& options) {
+void decode(const DecodeOptions& options) {
   auto file = OutputFile::create(options.output, options.force, {options.input});
-  if (!file) return tl::unexpected<Failure>(file.error());
   auto input = ArrayFile::open(options.input);
-  if (!input) return tl::unexpected<Failure>(input.error());
-  if (auto right = require_kind(*input, FileKind::kDw); !right) return right;
-  auto output = ArrayOutput::begin(*file, input->is_archive());
-  if (!output) return tl::unexpected<Failure>(output.error());
+  require_kind(input, FileKind::kDw);
+  auto output = ArrayOutput::begin(file, input.is_archive());
   FileSize size;
-  for (const ArrayFile::Member& member : input->members()) {
-    auto bytes = input->bytes_of(member);
-    if (!bytes) return tl::unexpected<Failure>(bytes.error());
-    auto array = open_dw(std::make_unique<CountedSource>(*std::move(bytes), size.file_bytes), member.shown);
-    if (!array) return tl::unexpected<Failure>(array.error());
-    if (auto decoded = decode_array(**array, member, *output); !decoded) return decoded;
-    size.count += (*array)->info().count;
-    size.tensor_bytes += (*array)->info().bytes();
+  for (const ArrayFile::Member& member : input.members()) {
+    auto bytes = input.bytes_of(member);
+    auto array = open_dw(std::make_unique<CountedSource>(std::move(bytes), size.file_bytes), member.shown);
+    decode_array(*array, member, output);
+    size.count += array->info().count;
+    size.tensor_bytes += array->info().bytes();
   }
-  if (auto finished = output->finish(); !finished) return finished;
-  if (auto committed = file->commit(); !committed) return committed;
-  report_coded(*input, FileKind::kDw, options.output, size);
-  return {};
+  output.finish();
+  file.commit();
+  report_coded(input, FileKind::kDw, options.output, size);
 }
 
 }  // namespace

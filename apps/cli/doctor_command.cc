@@ -63,52 +63,51 @@ struct Secret {
   bool is_given = false;
 };
 
-Outcome<Secret> secret_of(const DoctorOptions& options) {
+Secret secret_of(const DoctorOptions& options) {
   Secret secret;
   const auto encryption = parse_encryption(options.encryption.empty() ? "auto" : options.encryption);
-  if (!encryption) return misused("--encryption: " + encryption.error().text());
+  if (!encryption) throw misused("--encryption: " + encryption.error().text());
   secret.door.encryption = *encryption;
   std::string text = environment("DELTAWIRE_TOKEN");
   if (!options.token_file.empty()) {
     const auto bytes = read_input(options.token_file);
-    if (!bytes) return tl::unexpected<Failure>(bytes.error());
-    text.assign(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+    text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   secret.is_given = !text.empty();
   if (!secret.is_given) return secret;
   const auto token = token_of(std::as_bytes(std::span(text)));
-  if (!token) return misused("the token: " + token.error().text());
+  if (!token) throw misused("the token: " + token.error().text());
   secret.door.token = *token;
   return secret;
 }
 
-Outcome<PortRange> ports_of(const DoctorOptions& options) {
+PortRange ports_of(const DoctorOptions& options) {
   if (options.port > 0) {
     const auto port = static_cast<std::uint16_t>(options.port);
     return PortRange{port, port};
   }
   if (options.serve) return PortRange{kDoctorPort, kDoctorPort};
   const auto ports = parse_ports(environment("DELTAWIRE_PORT"));
-  if (!ports) return misused("DELTAWIRE_PORT: " + ports.error().text());
+  if (!ports) throw misused("DELTAWIRE_PORT: " + ports.error().text());
   return *ports;
 }
 
-Outcome<std::vector<Endpoint>> endpoints_of(const std::vector<std::string>& hosts) {
+std::vector<Endpoint> endpoints_of(const std::vector<std::string>& hosts) {
   std::vector<Endpoint> endpoints;
   for (const std::string& host : hosts) {
     auto endpoint = parse_endpoint(host);
     if (!endpoint) endpoint = parse_endpoint(host + ":" + std::to_string(kDoctorPort));
-    if (!endpoint) return misused(endpoint.error().text());
+    if (!endpoint) throw misused(endpoint.error().text());
     endpoints.push_back(*std::move(endpoint));
   }
   return endpoints;
 }
 
-Outcome<void> serve(const DoctorOptions& options, const Secret& secret, PortRange ports) {
+void serve(const DoctorOptions& options, const Secret& secret, PortRange ports) {
   auto listener = listen_tcp(options.interface.empty() ? "0.0.0.0" : options.interface, ports);
-  if (!listener) return failed(listener.error().text());
+  if (!listener) throw failed(listener.error().text());
   const auto door = open_door(*std::move(listener), secret.door);
-  if (!door) return failed(door.error().text());
+  if (!door) throw failed(door.error().text());
   const auto self = doctor::this_machine(DELTAWIRE_VERSION);
   const std::string port = std::to_string((*door)->endpoint().port);
   catch_interrupts();  // before anybody is told that it waits
@@ -118,13 +117,12 @@ Outcome<void> serve(const DoctorOptions& options, const Secret& secret, PortRang
   while (!interrupted()) {
     const auto line = (*door)->answer(Clock::now() + kLookAtInterruption);
     if (!line && line.error().code == ErrorCode::kTimeout) continue;
-    if (!line) return failed(line.error().text());
+    if (!line) throw failed(line.error().text());
     const auto visitor = doctor::receive_visitor(**line, self, secret.door);
     if (visitor && !*visitor) continue;
     const std::string who = visitor ? (*visitor)->name : visitor.error().text();
     std::cout << "visited by " << (*line)->peer().host << ": " << who << std::endl;
   }
-  return {};
 }
 
 std::string machine_text(const doctor::MachineFindings& machine) {
@@ -181,11 +179,13 @@ void plan_for(const DoctorOptions& options, std::uint64_t ranks, Diagnosis& diag
   for (double* rate : {&link.up_bytes_per_second, &link.down_bytes_per_second}) {
     *rate = std::max(kSlowestLink, *rate);
   }
-  const auto report = quick_plan(options.parameters, static_cast<int>(ranks), link, options.tier);
-  if (!report) return;
-  const Plan& plan = report->plans.front().plan;
-  diagnosis.reason = plan.reason;
-  if (plan.chosen) diagnosis.codec = plan.rows[*plan.chosen].figures.spec;
+  try {
+    const auto report = quick_plan(options.parameters, static_cast<int>(ranks), link, options.tier);
+    const Plan& plan = report.plans.front().plan;
+    diagnosis.reason = plan.reason;
+    if (plan.chosen) diagnosis.codec = plan.rows[*plan.chosen].figures.spec;
+  } catch (const Failure&) {  // it is advised without a plan
+  }
 }
 
 std::string diagnosis_text(const Diagnosis& diagnosis, const DoctorOptions& options) {
@@ -219,45 +219,39 @@ std::string diagnosis_json(const Diagnosis& diagnosis, const std::string& run) {
   return json.dump(2, ' ', false, FoundJson::error_handler_t::replace) + "\n";
 }
 
-Outcome<void> diagnose(const DoctorOptions& options, const Secret& secret, PortRange ports) {
+void diagnose(const DoctorOptions& options, const Secret& secret, PortRange ports) {
   const auto endpoints = endpoints_of(options.hosts);
-  if (!endpoints) return tl::unexpected<Failure>(endpoints.error());
-  if (auto checked = check_outputs({options.json}, options.force, {options.token_file}); !checked)
-    return checked;
+  check_outputs({options.json}, options.force, {options.token_file});
   Diagnosis diagnosis{.here = doctor::this_machine(DELTAWIRE_VERSION)};
   Progress progress;
-  for (const Endpoint& at : *endpoints) {
+  for (const Endpoint& at : endpoints) {
     doctor::VisitOptions visit{secret.door, ports};
     visit.stage = [&](const char* stage) { progress.show(to_string(at) + ": " + stage); };
     diagnosis.lines.push_back(doctor::visit(at, diagnosis.here, visit));
   }
   diagnosis.advice = doctor::judge(diagnosis.here, diagnosis.lines, secret.is_given);
   const std::uint64_t ranks =
-      options.ranks > 0 ? options.ranks : std::max<std::uint64_t>(2, endpoints->size() + 1);
+      options.ranks > 0 ? options.ranks : std::max<std::uint64_t>(2, endpoints.size() + 1);
   plan_for(options, ranks, diagnosis);
   progress.show("");
   const std::string run = run_text(diagnosis, options.format, ranks);
   if (options.json != "-") std::cout << diagnosis_text(diagnosis, options) << "\n" << run;
-  if (auto written = write_output(options.json, diagnosis_json(diagnosis, run), options.force); !written) {
-    return written;
-  }
+  write_output(options.json, diagnosis_json(diagnosis, run), options.force);
   const auto wrong = std::ranges::count_if(diagnosis.advice, &doctor::Advice::is_wrong);
-  if (wrong == 0) return {};
-  return failed(std::to_string(wrong) + (wrong == 1 ? " thing is wrong" : " things are wrong") +
-                "; the lines that begin with \"wrong:\" say what to do");
+  if (wrong == 0) return;
+  throw failed(std::to_string(wrong) + (wrong == 1 ? " thing is wrong" : " things are wrong") +
+               "; the lines that begin with \"wrong:\" say what to do");
 }
 
-Outcome<void> examine(const DoctorOptions& options) {
+void examine(const DoctorOptions& options) {
   const auto secret = secret_of(options);
-  if (!secret) return tl::unexpected<Failure>(secret.error());
   const auto ports = ports_of(options);
-  if (!ports) return tl::unexpected<Failure>(ports.error());
   if (!options.interface.empty()) ::setenv("DELTAWIRE_INTERFACE", options.interface.c_str(), 1);
-  if (!options.serve) return diagnose(options, *secret, *ports);
+  if (!options.serve) return diagnose(options, secret, ports);
   if (!options.hosts.empty() || !options.json.empty()) {
-    return misused("doctor: --serve waits for others and finds nothing; leave the hosts and --json out");
+    throw misused("doctor: --serve waits for others and finds nothing; leave the hosts and --json out");
   }
-  return serve(options, *secret, *ports);
+  serve(options, secret, ports);
 }
 
 }  // namespace

@@ -39,18 +39,18 @@ struct EncodeOptions {
 class Echo {
  public:
   // `header` is the file's. `name` is the array's, for errors.
-  static Outcome<Echo> open(Bytes header, const std::string& name) {
+  static Echo open(Bytes header, const std::string& name) {
     auto reader = FileReader::open(header);
-    if (!reader) return failed(name + ": " + reader.error().message);
+    if (!reader) throw failed(name + ": " + reader.error().message);
     return Echo(*std::move(reader), name);
   }
 
   // Compares the part that was encoded last; `pieces` are its bytes.
-  Outcome<void> add(std::span<const Bytes> pieces, const TensorView& part, ErrorSums& errors) {
+  void add(std::span<const Bytes> pieces, const TensorView& part, ErrorSums& errors) {
     const std::size_t each = dtype_bytes(part.dtype);
     if (decoded_ == nullptr) decoded_ = std::make_unique_for_overwrite<std::byte[]>(part.count * each);
     if (Status read = reader_.read(pieces, TensorSlot{decoded_.get(), part.count, part.dtype}); !read) {
-      return failed(name_ + ": what was encoded cannot be decoded: " + read.error().message);
+      throw failed(name_ + ": what was encoded cannot be decoded: " + read.error().message);
     }
     before_.resize(std::min<std::uint64_t>(kBlock, part.count));
     after_.resize(before_.size());
@@ -61,7 +61,6 @@ class Echo {
       widen(decoded_.get() + done * each, part.dtype, now, after_.data());
       errors.add(std::span(after_).first(now), std::span(before_).first(now));
     }
-    return {};
   }
 
  private:
@@ -82,34 +81,33 @@ class Encoding {
   Encoding(const EncodeOptions& options, bool lossy, ArrayOutput& output)
       : options_(options), lossy_(lossy), output_(output) {}
 
-  Outcome<void> add(ArrayReader& array, const ArrayFile::Member& member) {
+  void add(ArrayReader& array, const ArrayFile::Member& member) {
     const ArrayInfo& info = array.info();
     const DType dtype = coded_type(info.type);
     auto encoder =
         FileEncoder::make({options_.spec, options_.policy, dtype, info.shape, options_.part_elements});
-    if (!encoder) return failed(member.shown + ": " + encoder.error().message);
-    if (auto opened = output_.open(member.name + ".dw", std::nullopt); !opened) return opened;
-    if (auto written = output_.write(encoder->header()); !written) return written;
+    if (!encoder) throw failed(member.shown + ": " + encoder.error().message);
+    output_.open(member.name + ".dw", std::nullopt);
+    output_.write(encoder->header());
     std::optional<Echo> echo;
     if (lossy_) {
       auto opened = Echo::open(encoder->header(), member.shown);
-      if (!opened) return tl::unexpected<Failure>(opened.error());
-      echo.emplace(*std::move(opened));
+      echo.emplace(std::move(opened));
     }
     const auto values = std::make_unique_for_overwrite<std::byte[]>(encoder->due() * dtype_bytes(dtype));
     for (std::uint64_t first = 0; encoder->due() > 0;) {
       const std::uint64_t count = encoder->due();
       if (first > 0)
         progress_.show(grouped(first) + " of " + grouped(info.count) + " values: " + member.shown);
-      if (auto read = read_coded(array, member.shown, first, count, values.get()); !read) return read;
+      read_coded(array, member.shown, first, count, values.get());
       const TensorView part{values.get(), count, dtype};
       const auto pieces = encoder->encode(part);
-      if (!pieces) return failed(member.shown + ": " + pieces.error().message);
+      if (!pieces) throw failed(member.shown + ": " + pieces.error().message);
       if (echo) {
-        if (auto added = echo->add(*pieces, part, errors_); !added) return added;
+        echo->add(*pieces, part, errors_);
       }
       for (const Bytes piece : *pieces) {
-        if (auto written = output_.write(piece); !written) return written;
+        output_.write(piece);
       }
       first += count;
     }
@@ -142,42 +140,37 @@ void report_loss(const std::string& spec, const std::string& output_path, const 
                "one message; take zstd, bf16 or int8\n";
 }
 
-Outcome<void> encode(const EncodeOptions& options) {
+void encode(const EncodeOptions& options) {
   const auto codec = make_codec(options.spec);
   if (!codec && make_channel(options.spec)) {
-    return misused("SPEC \"" + options.spec +
-                   "\": a file is encoded by one codec, and these are rules: give one of "
-                   "their codecs");
+    throw misused("SPEC \"" + options.spec +
+                  "\": a file is encoded by one codec, and these are rules: give one of "
+                  "their codecs");
   }
   if (!codec) {
-    return misused("SPEC \"" + options.spec + "\": " + codec.error().message +
-                   "; 'deltawire codecs' lists them all");
+    throw misused("SPEC \"" + options.spec + "\": " + codec.error().message +
+                  "; 'deltawire codecs' lists them all");
   }
   auto file = OutputFile::create(options.output, options.force, {options.input});
-  if (!file) return tl::unexpected<Failure>(file.error());
   auto input = ArrayFile::open(options.input);
-  if (!input) return tl::unexpected<Failure>(input.error());
-  if (auto right = require_kind(*input, FileKind::kNpy); !right) return right;
-  auto output = ArrayOutput::begin(*file, input->is_archive());
-  if (!output) return tl::unexpected<Failure>(output.error());
+  require_kind(input, FileKind::kNpy);
+  auto output = ArrayOutput::begin(file, input.is_archive());
   const bool lossy = !(*codec)->info().lossless;
   FileSize size;
   ErrorSums errors;
   {
-    Encoding encoding(options, lossy, *output);
-    for (const ArrayFile::Member& member : input->members()) {
-      auto array = input->array(member);
-      if (!array) return tl::unexpected<Failure>(array.error());
-      if (auto added = encoding.add(**array, member); !added) return added;
+    Encoding encoding(options, lossy, output);
+    for (const ArrayFile::Member& member : input.members()) {
+      auto array = input.array(member);
+      encoding.add(*array, member);
     }
     size = encoding.size();
     errors = encoding.errors();
   }
-  if (auto finished = output->finish(); !finished) return finished;
-  if (auto committed = file->commit(); !committed) return committed;
-  report_coded(*input, FileKind::kNpy, options.output, size);
+  output.finish();
+  file.commit();
+  report_coded(input, FileKind::kNpy, options.output, size);
   if (lossy && size.count > 0) report_loss(options.spec, options.output, errors);
-  return {};
 }
 
 }  // namespace

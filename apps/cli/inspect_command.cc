@@ -194,20 +194,20 @@ class Inspector {
 
 // Parses the file frame by frame, and verifies all checksums and that the segments cover the tensor. `path`
 // is for messages.
-Outcome<Inspection> inspect_file(const ReadBytes& read, std::string_view path) {
+Inspection inspect_file(const ReadBytes& read, std::string_view path) {
   auto header = read_file_header(read);
-  if (!header) return failed_reading(path, header.error());
+  if (!header) throw failed_reading(path, header.error());
   const auto codec = make_codec(header->codec_spec);
-  if (!codec) return failed_reading(path, codec.error());
+  if (!codec) throw failed_reading(path, codec.error());
   const Result<OtherCodecs> others = other_codecs(**codec, header->dtype);
-  if (!others) return failed(others.error().message);
+  if (!others) throw failed(others.error().message);
   Inspection result;
   result.canonical_spec = (*codec)->spec();
   const std::uint64_t count = header->count();
   result.size = FileSize{count, count * dtype_bytes(header->dtype), 0};
   result.file_header = std::move(*header);
   Inspector inspector(result, **codec, *others);
-  if (const Status done = inspector.read_frames(read); !done) return failed_reading(path, done.error());
+  if (const Status done = inspector.read_frames(read); !done) throw failed_reading(path, done.error());
   return result;
 }
 
@@ -351,29 +351,25 @@ void print_text(const Inspection& facts, const std::string& path) {
   for (std::size_t i = 0; i < facts.frames.size(); ++i) print_frame(facts.frames[i], i);
 }
 
-Outcome<void> inspect(const std::string& path, bool json) {
+void inspect(const std::string& path, bool json) {
   auto input = ArrayFile::open(path);
-  if (!input) return tl::unexpected<Failure>(input.error());
-  if (auto right = require_kind(*input, FileKind::kDw); !right) return right;
+  require_kind(input, FileKind::kDw);
   Json arrays = Json::array();
-  for (const ArrayFile::Member& member : input->members()) {
-    auto bytes = input->bytes_of(member);
-    if (!bytes) return tl::unexpected<Failure>(bytes.error());
-    const auto facts = inspect_file([&](MutBytes out) { return (*bytes)->read(out); }, member.shown);
-    if (!facts) return tl::unexpected<Failure>(facts.error());
+  for (const ArrayFile::Member& member : input.members()) {
+    auto bytes = input.bytes_of(member);
+    const Inspection facts = inspect_file([&](MutBytes out) { return bytes->read(out); }, member.shown);
     if (json) {
-      arrays.push_back(to_json(*facts, input->is_archive() ? member.name : input->name()));
+      arrays.push_back(to_json(facts, input.is_archive() ? member.name : input.name()));
     } else {
-      if (member.name != input->members().front().name) std::cout << "\n";
-      print_text(*facts, member.shown);
+      if (member.name != input.members().front().name) std::cout << "\n";
+      print_text(facts, member.shown);
     }
   }
   if (json) {
-    const Json all = input->is_archive() ? Json{{"file", input->name()}, {"arrays", arrays}} : arrays.front();
+    const Json all = input.is_archive() ? Json{{"file", input.name()}, {"arrays", arrays}} : arrays.front();
     // A path may be no UTF-8; JSON must be.
     std::cout << all.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
   }
-  return {};
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 
 namespace deltawire::cli {
 
-tl::unexpected<Failure> failed_system_call(std::string_view path, std::string_view what, int error_number) {
+Failure failed_system_call(std::string_view path, std::string_view what, int error_number) {
   return failed(std::string(path) + ": " + std::string(what) + ": " +
                 std::generic_category().message(error_number));
 }
 
-tl::unexpected<Failure> failed_reading(std::string_view path, const Error& error) {
+Failure failed_reading(std::string_view path, const Error& error) {
   std::string message = input_name(path) + ": " + error.message;
   switch (error.code) {
     case ErrorCode::kTruncated: message += "; the file is incomplete, copy it again"; break;

@@ -1,10 +1,9 @@
-// The outcome of a command: success, or one line on standard error and an exit status.
+// How a command fails: its functions throw, and the program prints one line on standard error.
 #pragma once
 
 #include <string>
 #include <string_view>
-
-#include <tl/expected.hpp>
+#include <utility>
 
 #include "deltawire/result.h"
 
@@ -18,26 +17,34 @@ struct Failure {
   std::string message;  // what, where, what to do
 };
 
-template <class T>
-using Outcome = tl::expected<T, Failure>;
-
-inline tl::unexpected<Failure> failed(std::string message) {
-  return tl::unexpected<Failure>(Failure{kExitFailure, std::move(message)});
+// To be thrown, as those below.
+inline Failure failed(std::string message) {
+  return {kExitFailure, std::move(message)};
 }
 
-inline tl::unexpected<Failure> misused(std::string message) {
-  return tl::unexpected<Failure>(Failure{kExitUsage, std::move(message)});
+inline Failure misused(std::string message) {
+  return {kExitUsage, std::move(message)};
 }
 
-inline Outcome<void> outcome_of(const Status& done) {
-  return done ? Outcome<void>() : failed(done.error().message);
+// What `call` returns; before the message of its failure these words, which say where.
+template <class Call>
+auto within(const std::string& where, const Call& call) {
+  try {
+    return call();
+  } catch (const Failure& failure) {
+    throw failed(where + failure.message);
+  }
+}
+
+inline void throw_if_failed(const Status& done) {
+  if (!done) throw failed(done.error().message);
 }
 
 // "<path>: <what went wrong>", with the reason of a failed system call: "<path>: <what>: <strerror>".
-tl::unexpected<Failure> failed_system_call(std::string_view path, std::string_view what, int error_number);
+Failure failed_system_call(std::string_view path, std::string_view what, int error_number);
 
 // An error in the contents of the .dw file `path`, with advice for its kind.
-tl::unexpected<Failure> failed_reading(std::string_view path, const Error& error);
+Failure failed_reading(std::string_view path, const Error& error);
 
 // "standard input" or "standard output" for "-", else the path.
 std::string input_name(std::string_view path);

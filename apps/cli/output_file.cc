@@ -59,15 +59,14 @@ class SignalPause {
   sigset_t before_{};
 };
 
-Outcome<void> check_place(const std::string& path, bool force) {
+void check_place(const std::string& path, bool force) {
   struct stat info{};
-  if (stat(path.c_str(), &info) != 0) return {};  // free, or beyond reach: creating the file will tell
-  if (S_ISDIR(info.st_mode)) return failed(path + ": is a folder; name a file in it");
+  if (stat(path.c_str(), &info) != 0) return;  // free, or beyond reach: creating the file will tell
+  if (S_ISDIR(info.st_mode)) throw failed(path + ": is a folder; name a file in it");
   if (!S_ISREG(info.st_mode)) {
-    return failed(path + ": is not a regular file; name one, or give - for standard output");
+    throw failed(path + ": is not a regular file; name one, or give - for standard output");
   }
-  if (!force) return failed(path + ": exists already; give another name, or --force to replace it");
-  return {};
+  if (!force) throw failed(path + ": exists already; give another name, or --force to replace it");
 }
 
 bool status_of(const std::string& path, int descriptor_of_dash, struct stat& info) {
@@ -75,54 +74,51 @@ bool status_of(const std::string& path, int descriptor_of_dash, struct stat& inf
 }
 
 // Hard and symbolic links are seen through.
-Outcome<void> check_inputs(const std::string& path, const std::vector<std::string>& inputs) {
+void check_inputs(const std::string& path, const std::vector<std::string>& inputs) {
   struct stat output{};
-  if (!status_of(path, STDOUT_FILENO, output) || !S_ISREG(output.st_mode)) return {};
+  if (!status_of(path, STDOUT_FILENO, output) || !S_ISREG(output.st_mode)) return;
   for (const std::string& name : inputs) {
     for (const std::string& file : {name, name + "/" + kTraceContents}) {
       struct stat input{};
       if (!status_of(file, STDIN_FILENO, input)) continue;
       if (input.st_dev == output.st_dev && input.st_ino == output.st_ino) {
-        return failed(output_name(path) + ": is the input itself; give the output another name");
+        throw failed(output_name(path) + ": is the input itself; give the output another name");
       }
     }
   }
-  return {};
 }
 
 }  // namespace
 
-Outcome<OutputFile> OutputFile::create(const std::string& path, bool force,
-                                       const std::vector<std::string>& inputs) {
+OutputFile OutputFile::create(const std::string& path, bool force, const std::vector<std::string>& inputs) {
   OutputFile file(path, force);
-  if (auto checked = check_inputs(path, inputs); !checked) return tl::unexpected<Failure>(checked.error());
+  check_inputs(path, inputs);
   if (path == "-") {
     if (isatty(STDOUT_FILENO) == 1) {
-      return failed(
+      throw failed(
           "standard output is a terminal, which can't show these bytes; send it to a file or a pipe");
     }
     return file;
   }
-  if (auto place = check_place(path, force); !place) return tl::unexpected<Failure>(place.error());
+  check_place(path, force);
   // --force through a symbolic link replaces what it points to, not the link.
   std::error_code not_there;
   const std::filesystem::path resolved = std::filesystem::canonical(path, not_there);
   if (!not_there) file.path_ = resolved.string();
-  if (auto opened = file.open_unfinished(); !opened) return tl::unexpected<Failure>(opened.error());
+  file.open_unfinished();
   return file;
 }
 
-Outcome<void> OutputFile::open_unfinished() {
+void OutputFile::open_unfinished() {
   if (path_.size() + sizeof ".XXXXXX" > g_unfinished.size()) {
-    return failed(path_ + ": the path is too long; shorten it");
+    throw failed(path_ + ": the path is too long; shorten it");
   }
   const SignalPause pause;
   Result<NewFile> created = NewFile::create(path_);
-  if (!created) return failed(created.error().message);
+  if (!created) throw failed(created.error().message);
   file_.emplace(*std::move(created));
   std::memcpy(g_unfinished.data(), file_->unfinished().c_str(), file_->unfinished().size() + 1);
   handle_ending_signals();
-  return {};
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -135,49 +131,46 @@ OutputFile::~OutputFile() {
   g_unfinished[0] = '\0';
 }
 
-Outcome<void> OutputFile::write(Bytes bytes) {
+void OutputFile::write(Bytes bytes) {
   const Status written = write_all(file_ ? file_->descriptor() : STDOUT_FILENO, bytes);
-  return written ? Outcome<void>() : failed(output_name(path_) + ": " + written.error().message);
+  if (!written) throw failed(output_name(path_) + ": " + written.error().message);
 }
 
-Outcome<void> OutputFile::flush() {
-  return file_ ? outcome_of(file_->flush()) : Outcome<void>();
+void OutputFile::flush() {
+  if (file_) throw_if_failed(file_->flush());
 }
 
-Outcome<void> OutputFile::commit() {
-  if (!file_) return {};
-  if (auto place = check_place(path_, force_); !place) return place;  // it may have been created meanwhile
+void OutputFile::commit() {
+  if (!file_) return;
+  check_place(path_, force_);  // it may have been created meanwhile
   const SignalPause pause;
   const Status done = file_->put_in_place();
   if (file_->unfinished().empty()) g_unfinished[0] = '\0';
-  return outcome_of(done);
+  throw_if_failed(done);
 }
 
-Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force,
-                            const std::vector<std::string>& inputs) {
+void check_outputs(const std::vector<std::string>& paths, bool force,
+                   const std::vector<std::string>& inputs) {
   std::set<std::filesystem::path> taken;
   for (const std::string& path : paths) {
     if (path.empty()) continue;
     std::error_code unknown;
     if (!taken.insert(std::filesystem::weakly_canonical(path, unknown)).second)
-      return misused(output_name(path) + " can't carry two files; name another");
+      throw misused(output_name(path) + " can't carry two files; name another");
     if (path == "-") continue;
-    const auto trial = OutputFile::create(path, force, inputs);
-    if (!trial) return tl::unexpected<Failure>(trial.error());
+    (void)OutputFile::create(path, force, inputs);
   }
-  return {};
 }
 
-Outcome<void> write_output(const std::string& path, const std::string& text, bool force) {
-  if (path.empty()) return {};
+void write_output(const std::string& path, const std::string& text, bool force) {
+  if (path.empty()) return;
   if (path == "-") {
     std::cout << text;
-    return {};
+    return;
   }
   auto output = OutputFile::create(path, force);
-  if (!output) return tl::unexpected<Failure>(output.error());
-  if (auto written = output->write(std::as_bytes(std::span(text))); !written) return written;
-  return output->commit();
+  output.write(std::as_bytes(std::span(text)));
+  output.commit();
 }
 
 std::ostream& report_stream(const std::string& output_path) {

@@ -18,21 +18,20 @@ class OutputFile {
   // "-" is standard output. Fails, before any work is done, if `path` exists (unless `force`), is not a
   // regular file, or its folder is not writable; and, even with `force`, if it is one of the `inputs` ("-" is
   // standard input; of a trace its trace.json), under whatever name or link.
-  static Outcome<OutputFile> create(const std::string& path, bool force,
-                                    const std::vector<std::string>& inputs = {});
+  static OutputFile create(const std::string& path, bool force, const std::vector<std::string>& inputs = {});
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();  // without commit, removes the unfinished file
 
-  Outcome<void> write(Bytes bytes);
-  Outcome<void> flush();  // to disk, for a commit that must survive a power failure
-  Outcome<void> commit();
+  void write(Bytes bytes);
+  void flush();  // to disk, for a commit that must survive a power failure
+  void commit();
 
  private:
   OutputFile(std::string path, bool force) : path_(std::move(path)), force_(force) {}
 
-  Outcome<void> open_unfinished();
+  void open_unfinished();
 
   std::string path_;
   bool force_ = false;
@@ -41,11 +40,10 @@ class OutputFile {
 
 // Checks before any work that all outputs can be written and none is named twice, including "-";
 // an empty path is no output. `inputs`: of OutputFile::create.
-Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force,
-                            const std::vector<std::string>& inputs);
+void check_outputs(const std::vector<std::string>& paths, bool force, const std::vector<std::string>& inputs);
 
 // Writes a whole text; does nothing if `path` is empty.
-Outcome<void> write_output(const std::string& path, const std::string& text, bool force);
+void write_output(const std::string& path, const std::string& text, bool force);
 
 // The stream for messages to the user: standard error if standard output carries the file.
 std::ostream& report_stream(const std::string& output_path);

@@ -40,17 +40,16 @@ struct PatchPaths {
 };
 
 // Files are read in any order, and written at several places: pipes can't be.
-Outcome<void> check_paths(const std::vector<std::string>& paths) {
+void check_paths(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
-    if (path == "-") return misused("- is no file: 'deltawire patch' reads and writes files alone; name one");
+    if (path == "-") throw misused("- is no file: 'deltawire patch' reads and writes files alone; name one");
   }
-  return {};
 }
 
 // Runs `call` with workers, progress and interruption.
 template <class Call>
-Outcome<void> run_long(const PatchPaths& paths, const std::string& doing, const Call& call,
-                       bool* has_file_digest = nullptr) {
+void run_long(const PatchPaths& paths, const std::string& doing, const Call& call,
+              bool* has_file_digest = nullptr) {
   const auto workers = Workers::of_process();
   Progress progress;
   PatchFileOptions options;
@@ -67,16 +66,15 @@ Outcome<void> run_long(const PatchPaths& paths, const std::string& doing, const 
   };
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of the file's size is an error of writing
   const Status done = call(options);
-  if (done) return {};
+  if (done) return;
   const int status = done.error().code == ErrorCode::kAborted ? kExitInterrupted : kExitFailure;
-  return tl::unexpected<Failure>(Failure{status, done.error().message});
+  throw Failure{status, done.error().message};
 }
 
 // Before any work: whether the output can be written. From the trial's file on, a signal is an interruption.
-Outcome<void> check_output(const std::string& path, bool force, const std::vector<std::string>& inputs) {
+void check_output(const std::string& path, bool force, const std::vector<std::string>& inputs) {
   catch_interrupts();
-  const auto trial = OutputFile::create(path, force, inputs);
-  return trial ? Outcome<void>() : tl::unexpected<Failure>(trial.error());
+  (void)OutputFile::create(path, force, inputs);
 }
 
 std::uint64_t bytes_of_file(const std::string& path) {
@@ -99,60 +97,52 @@ void report_patch(const std::string& patch, const std::string& model_path, const
   std::cout << "\n";
 }
 
-Outcome<void> make(const PatchPaths& paths) {
+void make(const PatchPaths& paths) {
   const std::string& patch = paths.patch;
-  if (auto files = check_paths({paths.from, paths.to, patch}); !files) return files;
-  if (auto free = check_output(patch, paths.force, {paths.from, paths.to}); !free) return free;
-  auto done = run_long(paths, "comparing", [&](const PatchFileOptions& options) {
+  check_paths({paths.from, paths.to, patch});
+  check_output(patch, paths.force, {paths.from, paths.to});
+  run_long(paths, "comparing", [&](const PatchFileOptions& options) {
     return make_patch_file(paths.from, paths.to, patch, options);
   });
-  if (done) report_patch(patch, paths.to, "new");
-  return done;
+  report_patch(patch, paths.to, "new");
 }
 
-Outcome<void> apply(const PatchPaths& paths) {
+void apply(const PatchPaths& paths) {
   const std::string& patch = paths.patch;
-  if (auto files = check_paths({paths.from, patch, paths.to}); !files) return files;
-  if (auto free = check_output(paths.to, paths.force, {paths.from, patch}); !free) return free;
+  check_paths({paths.from, patch, paths.to});
+  check_output(paths.to, paths.force, {paths.from, patch});
   bool whole = false;
   const auto call = [&](const PatchFileOptions& options) {
     return apply_patch_file(paths.from, patch, paths.to, options);
   };
-  auto done = run_long(paths, "patching", call, &whole);
-  if (done) {
-    std::cout << printable_line(paths.to) << ": " << grouped(bytes_of_file(paths.to)) << " bytes, "
-              << (whole ? "the new model bit for bit" : kTensorsAlone) << "\n";
-  }
-  return done;
+  run_long(paths, "patching", call, &whole);
+  std::cout << printable_line(paths.to) << ": " << grouped(bytes_of_file(paths.to)) << " bytes, "
+            << (whole ? "the new model bit for bit" : kTensorsAlone) << "\n";
 }
 
-Outcome<void> verify(const PatchPaths& paths) {
+void verify(const PatchPaths& paths) {
   const std::string& patch = paths.patch;
-  if (auto files = check_paths({paths.from, patch}); !files) return files;
+  check_paths({paths.from, patch});
   catch_interrupts();
   bool whole = false;
   const auto call = [&](const PatchFileOptions& options) {
     return verify_patch_file(paths.from, patch, options);
   };
-  auto done = run_long(paths, "verifying", call, &whole);
-  if (done) {
-    std::cout << printable_line(patch) << ": " << (whole ? "right" : kTensorsAlone) << ", and made from "
-              << printable_line(paths.from) << "\n";
-  }
-  return done;
+  run_long(paths, "verifying", call, &whole);
+  std::cout << printable_line(patch) << ": " << (whole ? "right" : kTensorsAlone) << ", and made from "
+            << printable_line(paths.from) << "\n";
 }
 
-Outcome<void> merge(const PatchPaths& paths) {
+void merge(const PatchPaths& paths) {
   std::vector<std::string> inputs = paths.merged;
   inputs.push_back(paths.from);
-  if (auto files = check_paths(inputs); !files) return files;
-  if (auto files = check_paths({paths.patch}); !files) return files;
-  if (auto free = check_output(paths.patch, paths.force, inputs); !free) return free;
-  auto done = run_long(paths, "merging", [&](const PatchFileOptions& options) {
+  check_paths(inputs);
+  check_paths({paths.patch});
+  check_output(paths.patch, paths.force, inputs);
+  run_long(paths, "merging", [&](const PatchFileOptions& options) {
     return merge_patch_files(paths.from, paths.merged, paths.patch, options);
   });
-  if (done) report_patch(paths.patch, paths.from, "old");
-  return done;
+  report_patch(paths.patch, paths.from, "old");
 }
 
 std::string hexadecimal(std::uint64_t digest) {
@@ -253,16 +243,15 @@ void print_patch_table(const std::string& path, const PatchFileInfo& info) {
                   new_bytes_of(info));
 }
 
-Outcome<void> inspect_patch(const std::string& path, bool json) {
-  if (auto files = check_paths({path}); !files) return files;
+void inspect_patch(const std::string& path, bool json) {
+  check_paths({path});
   const auto info = inspect_patch_file(path);
-  if (!info) return failed(info.error().message);
+  if (!info) throw failed(info.error().message);
   if (json) {
     print_patch_json(path, *info);
   } else {
     print_patch_table(path, *info);
   }
-  return {};
 }
 
 using Paths = std::shared_ptr<PatchPaths>;

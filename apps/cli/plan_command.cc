@@ -1,6 +1,7 @@
 // deltawire plan: which codec to use, how much faster it is, or that none pays.
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,22 +60,19 @@ struct Material {
   std::vector<CodecFigures> codecs;
 };
 
-Outcome<void> read_figures(const PlanCommandOptions& options, Material& material) {
+void read_figures(const PlanCommandOptions& options, Material& material) {
   const auto bytes = read_input(options.figures);
-  if (!bytes) return tl::unexpected<Failure>(bytes.error());
-  const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   auto file = parse_figures(text, input_name(options.figures));
-  if (!file) return tl::unexpected<Failure>(file.error());
-  material.codecs = std::move(file->codecs);
-  if (material.tensors.empty()) material.tensors = std::move(file->tensors);
+  material.codecs = std::move(file.codecs);
+  if (material.tensors.empty()) material.tensors = std::move(file.tensors);
   if (material.tensors.empty()) {
-    return misused("--figures " + options.figures + ": names no tensors; give --input as well");
+    throw misused("--figures " + options.figures + ": names no tensors; give --input as well");
   }
-  return {};
 }
 
-Outcome<void> measure_codecs(const PlanCommandOptions& options, const std::vector<Candidate>& candidates,
-                             const Input& input, Material& material, PlanReport& report) {
+void measure_codecs(const PlanCommandOptions& options, const std::vector<Candidate>& candidates,
+                    const Input& input, Material& material, PlanReport& report) {
   const Input cut = cut_for_exchange(input, options.parameters);
   MeasureOptions measure;
   measure.policy.min_elements = options.min_elements;
@@ -86,24 +84,23 @@ Outcome<void> measure_codecs(const PlanCommandOptions& options, const std::vecto
     const std::string place =
         "[" + std::to_string(i + 1) + "/" + std::to_string(candidates.size()) + "] " + candidates[i].text;
     if (!options.quiet) progress.show_stage(place);
-    auto figures = measure_figures(candidates[i], cut, measure,
-                                   [&](const char* stage) { progress.show(place + ": " + stage); });
-    if (!figures) {
-      return tl::unexpected<Failure>(Failure{kExitInterrupted, "interrupted: nothing is planned"});
+    std::optional<CodecFigures> figures;
+    try {
+      figures = measure_figures(candidates[i], cut, measure,
+                                [&](const char* stage) { progress.show(place + ": " + stage); });
+    } catch (const Failure& refusal) {
+      report.refused.push_back(refusal.message);
+      continue;
     }
-    if (!*figures) {
-      report.refused.push_back(figures->error().message);
-    } else {
-      material.codecs.push_back(std::move(**figures));
-    }
+    if (!figures) throw Failure{kExitInterrupted, "interrupted: nothing is planned"};
+    material.codecs.push_back(*std::move(figures));
   }
-  if (!material.codecs.empty()) return {};
-  return failed("no codec takes these values: " + report.refused.front());
+  if (!material.codecs.empty()) return;
+  throw failed("no codec takes these values: " + report.refused.front());
 }
 
-Outcome<Material> gather_material(const PlanCommandOptions& options, PlanReport& report) {
+Material gather_material(const PlanCommandOptions& options, PlanReport& report) {
   const auto candidates = candidates_of(options.codecs, options.optimizer);
-  if (!candidates) return tl::unexpected<Failure>(candidates.error());
   Material material;
   report.figures = "measured on this machine, on these values";
   report.input = input_name(options.input.empty() ? options.figures : options.input);
@@ -113,30 +110,28 @@ Outcome<Material> gather_material(const PlanCommandOptions& options, PlanReport&
     report.figures = "measured on this machine, on " + input_name(options.input);
   }
   if (options.input.empty()) {
-    if (auto read = read_figures(options, material); !read) return tl::unexpected<Failure>(read.error());
+    read_figures(options, material);
     report.figures = "from " + input_name(options.figures);
     return material;
   }
   const auto input = load_input(options.input, options.quick);
-  if (!input) return tl::unexpected<Failure>(input.error());
-  if (material.tensors.empty()) material.tensors = tensors_of(*input);
+  if (material.tensors.empty()) material.tensors = tensors_of(input);
   if (!options.figures.empty()) {
-    if (auto read = read_figures(options, material); !read) return tl::unexpected<Failure>(read.error());
+    read_figures(options, material);
     report.figures = "from " + input_name(options.figures);
     return material;
   }
-  auto measured = measure_codecs(options, *candidates, *input, material, report);
-  if (!measured) return tl::unexpected<Failure>(measured.error());
+  measure_codecs(options, candidates, input, material, report);
   return material;
 }
 
-Outcome<Workload> workload_of(const PlanCommandOptions& options, const std::vector<PlanTensor>& tensors) {
+Workload workload_of(const PlanCommandOptions& options, const std::vector<PlanTensor>& tensors) {
   const auto bucket_bytes = static_cast<std::uint64_t>(options.bucket_mb * 1048576);
   Workload workload = ddp_workload(tensors, 1e-3 * options.compute_ms, bucket_bytes);
   if (options.ready_ms.empty()) return workload;
   if (options.ready_ms.size() != workload.buckets.size()) {
-    return misused("--ready-ms names " + std::to_string(options.ready_ms.size()) + " buckets; there are " +
-                   std::to_string(workload.buckets.size()));
+    throw misused("--ready-ms names " + std::to_string(options.ready_ms.size()) + " buckets; there are " +
+                  std::to_string(workload.buckets.size()));
   }
   for (std::size_t i = 0; i < options.ready_ms.size(); ++i) {
     workload.buckets[i].ready_seconds = 1e-3 * options.ready_ms[i];
@@ -150,66 +145,52 @@ struct Sites {
   std::vector<Link> links;
 };
 
-Outcome<void> make_plans(const PlanCommandOptions& options, const Sites& sites,
-                         const std::vector<CodecFigures>& codecs, PlanReport& report) {
+void make_plans(const PlanCommandOptions& options, const Sites& sites,
+                const std::vector<CodecFigures>& codecs, PlanReport& report) {
   for (const int count : sites.ranks) {
     for (const Link& link : sites.links) {
       Site site{count, link, {}};
       site.machine.cores = options.cores > 0 ? options.cores : Workers::processors();
       site.machine.coding_threads = options.threads;
       auto plan = make_plan(report.workload, site, codecs, report.options);
-      if (!plan) return misused(plan.error().message);
+      if (!plan) throw misused(plan.error().message);
       report.plans.push_back({site, *std::move(plan)});
     }
   }
-  return {};
 }
 
 // Checks that need no measurement.
-Outcome<Sites> check_request(const PlanCommandOptions& options) {
+Sites check_request(const PlanCommandOptions& options) {
   if (options.input.empty() && options.figures.empty() && options.parameters == 0) {
-    return misused(
+    throw misused(
         "plan: give --input, a model's gradients, --parameters, its size, or --figures, an earlier plan's; "
         "see 'deltawire plan --help'");
   }
   const bool chooses = !options.optimizer.empty() || options.codecs != PlanCommandOptions{}.codecs;
   if (chooses && !options.figures.empty())
-    return misused("--figures has its own codecs and optimizer; leave out --codecs and --optimizer");
-  auto ranks = parse_ranks(options.ranks);
-  if (!ranks) return tl::unexpected<Failure>(ranks.error());
-  auto links = parse_links(options.link);
-  if (!links) return tl::unexpected<Failure>(links.error());
-  if (auto checked = check_outputs({options.json}, options.force, {options.input, options.figures});
-      !checked) {
-    return tl::unexpected<Failure>(checked.error());
-  }
-  return Sites{*std::move(ranks), *std::move(links)};
+    throw misused("--figures has its own codecs and optimizer; leave out --codecs and --optimizer");
+  const Sites sites{parse_ranks(options.ranks), parse_links(options.link)};
+  check_outputs({options.json}, options.force, {options.input, options.figures});
+  return sites;
 }
 
-Outcome<PlanReport> make_report(PlanCommandOptions options, const Sites& sites) {
+PlanReport make_report(PlanCommandOptions options, const Sites& sites) {
   if (options.parameters > 0 && options.input.empty() && options.figures.empty()) {
     options.input = "synthetic:normal";
   }
   PlanReport report;
   report.options = {*find_tier(options.tier), options.least_gain / 100};
   const auto material = gather_material(options, report);
-  if (!material) return tl::unexpected<Failure>(material.error());
-  auto workload = workload_of(options, material->tensors);
-  if (!workload) return tl::unexpected<Failure>(workload.error());
-  report.workload = std::move(*workload);
-  if (auto made = make_plans(options, sites, material->codecs, report); !made) {
-    return tl::unexpected<Failure>(made.error());
-  }
+  report.workload = workload_of(options, material.tensors);
+  make_plans(options, sites, material.codecs, report);
   return report;
 }
 
-Outcome<void> plan(const PlanCommandOptions& options) {
+void plan(const PlanCommandOptions& options) {
   const auto sites = check_request(options);
-  if (!sites) return tl::unexpected<Failure>(sites.error());
-  const auto report = make_report(options, *sites);
-  if (!report) return tl::unexpected<Failure>(report.error());
-  if (options.json != "-") std::cout << plan_text(*report) << "\n" << assumptions_text(*report);
-  return write_output(options.json, plan_json(*report), options.force);
+  const auto report = make_report(options, sites);
+  if (options.json != "-") std::cout << plan_text(report) << "\n" << assumptions_text(report);
+  write_output(options.json, plan_json(report), options.force);
 }
 
 std::string plan_footer() {
@@ -294,8 +275,7 @@ void add_outputs(CLI::App* command, PlanCommandOptions& options) {
 
 }  // namespace
 
-Outcome<PlanReport> quick_plan(std::uint64_t parameters, int ranks, const Link& link,
-                               const std::string& tier) {
+PlanReport quick_plan(std::uint64_t parameters, int ranks, const Link& link, const std::string& tier) {
   PlanCommandOptions options;
   options.parameters = parameters;
   options.tier = tier;
@@ -339,7 +319,7 @@ void add_plan_command(CLI::App& app, Command& chosen) {
   add_min_elements_option(*command, options->min_elements);
   add_outputs(command, *options);
   command->footer(plan_footer());
-  command->callback([&chosen, options] { chosen = [options] { return plan(*options); }; });
+  command->callback([&chosen, options] { chosen = [options] { plan(*options); }; });
 }
 
 }  // namespace deltawire::cli

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <clocale>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -24,7 +25,7 @@ void use_utf8_names() {
   std::setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-tl::unexpected<Failure> broken(const std::string& name, archive* of) {
+Failure broken(const std::string& name, archive* of) {
   return failed(name + ": the zip archive cannot be read: " + reason(of) + "; copy the file again");
 }
 
@@ -36,30 +37,30 @@ void ArchiveReader::Free::operator()(archive* reader) const noexcept {
 
 ArchiveReader::ArchiveReader(std::string name) : name_(std::move(name)), archive_(archive_read_new()) {}
 
-Outcome<std::unique_ptr<ArchiveReader>> ArchiveReader::open(InputFile& input) {
+std::unique_ptr<ArchiveReader> ArchiveReader::open(InputFile& input) {
   use_utf8_names();
   std::unique_ptr<ArchiveReader> reader(new ArchiveReader(input.name()));
   archive* const zip = reader->archive_.get();
   if (zip == nullptr) throw std::bad_alloc();
   const Result<Place> place = input.read()->settle();
-  if (!place) return failed(input.name() + ": " + place.error().message);
+  if (!place) throw failed(input.name() + ": " + place.error().message);
   // The directory at the end of a zip lists its members; libarchive reads it only from a seekable input.
   if (lseek(place->descriptor, static_cast<off_t>(place->offset), SEEK_SET) < 0 ||
       archive_read_support_format_zip_seekable(zip) != ARCHIVE_OK ||
       archive_read_open_fd(zip, place->descriptor, kArchiveBlockBytes) != ARCHIVE_OK) {
-    return broken(input.name(), zip);
+    throw broken(input.name(), zip);
   }
   return reader;
 }
 
-Outcome<std::optional<std::string>> ArchiveReader::next() {
+std::optional<std::string> ArchiveReader::next() {
   archive_entry* entry = nullptr;
   const int status = archive_read_next_header(archive_.get(), &entry);
   if (status == ARCHIVE_EOF) return std::nullopt;
-  if (status != ARCHIVE_OK) return broken(name_, archive_.get());
+  if (status != ARCHIVE_OK) throw broken(name_, archive_.get());
   const char* member = archive_entry_pathname_utf8(entry);
   if (member == nullptr) member = archive_entry_pathname(entry);
-  if (member == nullptr) return failed(name_ + ": a member has no readable name; save the arrays again");
+  if (member == nullptr) throw failed(name_ + ": a member has no readable name; save the arrays again");
   left_.reset();
   if (archive_entry_size_is_set(entry) != 0) {
     left_ = static_cast<std::uint64_t>(std::max<la_int64_t>(0, archive_entry_size(entry)));
@@ -89,19 +90,24 @@ struct ArchiveWriter::State {
 
   static la_ssize_t take(archive*, void* self, const void* bytes, std::size_t count) {
     auto* state = static_cast<State*>(self);
-    state->written = state->write(Bytes(static_cast<const std::byte*>(bytes), count));
-    return state->written ? static_cast<la_ssize_t>(count) : -1;
+    try {
+      state->write(Bytes(static_cast<const std::byte*>(bytes), count));
+      return static_cast<la_ssize_t>(count);
+    } catch (...) {  // nothing is thrown through libarchive
+      state->thrown = std::current_exception();
+      return -1;
+    }
   }
 
-  // The error of the output, if it had one.
-  Outcome<void> check(bool went_well) const {
-    if (went_well) return {};
-    if (!written) return written;
-    return failed("the zip archive cannot be written: " + reason(zip.get()));
+  // Throws the failure of the output, if it had one.
+  void check(bool went_well) const {
+    if (went_well) return;
+    if (thrown) std::rethrow_exception(thrown);
+    throw failed("the zip archive cannot be written: " + reason(zip.get()));
   }
 
   Write write;
-  Outcome<void> written;
+  std::exception_ptr thrown;
   std::unique_ptr<archive, Free> zip{archive_write_new()};
 };
 
@@ -113,7 +119,7 @@ ArchiveWriter::~ArchiveWriter() {
   if (state_) archive_write_fail(state_->zip.get());
 }
 
-Outcome<ArchiveWriter> ArchiveWriter::begin(Write write) {
+ArchiveWriter ArchiveWriter::begin(Write write) {
   use_utf8_names();
   auto state = std::make_unique<State>();
   state->write = std::move(write);
@@ -123,11 +129,11 @@ Outcome<ArchiveWriter> ArchiveWriter::begin(Write write) {
                       archive_write_zip_set_compression_store(zip) == ARCHIVE_OK &&
                       archive_write_set_bytes_in_last_block(zip, 1) == ARCHIVE_OK &&
                       archive_write_open(zip, state.get(), nullptr, &State::take, nullptr) == ARCHIVE_OK;
-  if (Outcome<void> checked = state->check(opened); !checked) return tl::unexpected<Failure>(checked.error());
+  state->check(opened);
   return ArchiveWriter(std::move(state));
 }
 
-Outcome<void> ArchiveWriter::add(const std::string& name, std::uint64_t bytes) {
+void ArchiveWriter::add(const std::string& name, std::uint64_t bytes) {
   const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
                                                                        archive_entry_free);
   if (!entry) throw std::bad_alloc();
@@ -137,20 +143,19 @@ Outcome<void> ArchiveWriter::add(const std::string& name, std::uint64_t bytes) {
   // The first day that a zip can say: the same arrays give the same bytes wherever the time zone is the same.
   archive_entry_set_mtime(entry.get(), 315532800, 0);
   archive_entry_set_size(entry.get(), static_cast<la_int64_t>(bytes));
-  return state_->check(archive_write_header(state_->zip.get(), entry.get()) == ARCHIVE_OK);
+  state_->check(archive_write_header(state_->zip.get(), entry.get()) == ARCHIVE_OK);
 }
 
-Outcome<void> ArchiveWriter::write(Bytes bytes) {
+void ArchiveWriter::write(Bytes bytes) {
   while (!bytes.empty()) {
     const la_ssize_t taken = archive_write_data(state_->zip.get(), bytes.data(), bytes.size());
-    if (taken <= 0) return state_->check(false);
+    state_->check(taken > 0);
     bytes = bytes.subspan(static_cast<std::size_t>(taken));
   }
-  return {};
 }
 
-Outcome<void> ArchiveWriter::finish() {
-  return state_->check(archive_write_close(state_->zip.get()) == ARCHIVE_OK);
+void ArchiveWriter::finish() {
+  state_->check(archive_write_close(state_->zip.get()) == ARCHIVE_OK);
 }
 
 }  // namespace deltawire::cli

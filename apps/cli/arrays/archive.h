@@ -21,10 +21,10 @@ inline constexpr std::string_view kZipMagic = "PK";  // the first bytes of a zip
 class ArchiveReader final : public ByteSource {
  public:
   // `input` is regular or settled, and outlives the reader.
-  static Outcome<std::unique_ptr<ArchiveReader>> open(InputFile& input);
+  static std::unique_ptr<ArchiveReader> open(InputFile& input);
 
   // Moves to the next member and returns its name, or nothing at the end.
-  Outcome<std::optional<std::string>> next();
+  std::optional<std::string> next();
 
   Result<std::size_t> read(MutBytes out) override;
   std::optional<std::uint64_t> bytes_left() const override { return left_; }
@@ -43,16 +43,16 @@ class ArchiveReader final : public ByteSource {
 // Writes members without compression: their contents are compressed already, or will be read in place.
 class ArchiveWriter {
  public:
-  using Write = std::function<Outcome<void>(Bytes)>;
+  using Write = std::function<void(Bytes)>;
 
-  static Outcome<ArchiveWriter> begin(Write write);
+  static ArchiveWriter begin(Write write);
   ArchiveWriter(ArchiveWriter&&) noexcept;
   ~ArchiveWriter();
 
   // Starts a member of `bytes` bytes, all of which must be written before the next.
-  Outcome<void> add(const std::string& name, std::uint64_t bytes);
-  Outcome<void> write(Bytes bytes);
-  Outcome<void> finish();
+  void add(const std::string& name, std::uint64_t bytes);
+  void write(Bytes bytes);
+  void finish();
 
  private:
   struct State;

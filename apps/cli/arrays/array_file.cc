@@ -42,122 +42,109 @@ std::string full_name(const ArrayFile::Member& member) {
 
 }  // namespace
 
-Outcome<ArrayFile> ArrayFile::open(const std::string& path) {
+ArrayFile ArrayFile::open(const std::string& path) {
   auto input = InputFile::open(path);
-  if (!input) return tl::unexpected<Failure>(input.error());
-  ArrayFile file(*std::move(input));
+  ArrayFile file(std::move(input));
   const auto start = file.input_.peek(kDwMagic.size());
-  if (!start) return tl::unexpected<Failure>(start.error());
-  if (begins_with(*start, kEmptyZipMagic)) return failed(file.name() + kNoArray);
-  if (begins_with(*start, kZipMagic)) {
-    if (auto listed = file.list_members(); !listed) return tl::unexpected<Failure>(listed.error());
+  if (begins_with(start, kEmptyZipMagic)) throw failed(file.name() + kNoArray);
+  if (begins_with(start, kZipMagic)) {
+    file.list_members();
     return file;
   }
-  const FileKind kind = begins_with(*start, kDwMagic) ? FileKind::kDw : FileKind::kNpy;
+  const FileKind kind = begins_with(start, kDwMagic) ? FileKind::kDw : FileKind::kNpy;
   file.members_.push_back(Member{{}, kind, file.name()});
   return file;
 }
 
-Outcome<void> ArrayFile::list_members() {
+void ArrayFile::list_members() {
   archive_ = true;
-  if (auto settled = input_.settle(); !settled) return settled;
+  input_.settle();
   auto reader = ArchiveReader::open(input_);
-  if (!reader) return tl::unexpected<Failure>(reader.error());
   std::set<std::string> names;
   while (true) {
-    auto next = (*reader)->next();
-    if (!next) return tl::unexpected<Failure>(next.error());
-    if (!*next) break;
-    const auto member = member_named(**next, name());
-    if (!member && (**next).ends_with("data.pkl")) {
-      return failed(name() + ": is a PyTorch checkpoint; load it and save its tensors with numpy.savez");
+    auto next = reader->next();
+    if (!next) break;
+    const auto member = member_named(*next, name());
+    if (!member && next->ends_with("data.pkl")) {
+      throw failed(name() + ": is a PyTorch checkpoint; load it and save its tensors with numpy.savez");
     }
     if (!member) {
-      return failed(name() + ": holds \"" + **next +
-                    "\", which is neither a .npy nor a .dw file; leave it out");
+      throw failed(name() + ": holds \"" + *next +
+                   "\", which is neither a .npy nor a .dw file; leave it out");
     }
     if (!names.insert(member->name).second) {
-      return failed(name() + ": holds two arrays \"" + member->name + "\"; name each another way");
+      throw failed(name() + ": holds two arrays \"" + member->name + "\"; name each another way");
     }
     members_.push_back(*member);
   }
-  if (members_.empty()) return failed(name() + kNoArray);
-  return {};
+  if (members_.empty()) throw failed(name() + kNoArray);
 }
 
-Outcome<std::unique_ptr<ByteSource>> ArrayFile::bytes_of(const Member& member) {
+std::unique_ptr<ByteSource> ArrayFile::bytes_of(const Member& member) {
   if (!archive_) return input_.read();
   auto reader = ArchiveReader::open(input_);
-  if (!reader) return tl::unexpected<Failure>(reader.error());
   const std::string wanted = full_name(member);
   while (true) {
-    auto next = (*reader)->next();
-    if (!next) return tl::unexpected<Failure>(next.error());
-    if (!*next) return failed(member.shown + ": was there and is gone; is the file being written?");
-    if (**next == wanted) return *std::move(reader);
+    auto next = reader->next();
+    if (!next) throw failed(member.shown + ": was there and is gone; is the file being written?");
+    if (*next == wanted) return reader;
   }
 }
 
-Outcome<std::unique_ptr<ArrayReader>> ArrayFile::array(const Member& member) {
+std::unique_ptr<ArrayReader> ArrayFile::array(const Member& member) {
   auto bytes = bytes_of(member);
-  if (!bytes) return tl::unexpected<Failure>(bytes.error());
-  return member.kind == FileKind::kDw ? open_dw(*std::move(bytes), member.shown)
-                                      : open_npy(*std::move(bytes), member.shown);
+  return member.kind == FileKind::kDw ? open_dw(std::move(bytes), member.shown)
+                                      : open_npy(std::move(bytes), member.shown);
 }
 
-Outcome<void> require_kind(const ArrayFile& file, FileKind kind) {
+void require_kind(const ArrayFile& file, FileKind kind) {
   for (const ArrayFile::Member& member : file.members()) {
     if (member.kind == kind) continue;
-    return failed(member.shown + (kind == FileKind::kDw ? ": is not a .dw file; 'deltawire encode' makes one"
-                                                        : ": is encoded already and not a .npy file; "
-                                                          "'deltawire decode' gives the array back"));
+    throw failed(member.shown + (kind == FileKind::kDw ? ": is not a .dw file; 'deltawire encode' makes one"
+                                                       : ": is encoded already and not a .npy file; "
+                                                         "'deltawire decode' gives the array back"));
   }
-  return {};
 }
 
-Outcome<ArrayOutput> ArrayOutput::begin(OutputFile& file, bool archive) {
+ArrayOutput ArrayOutput::begin(OutputFile& file, bool archive) {
   ArrayOutput output(file);
   if (!archive) return output;
-  auto writer = ArchiveWriter::begin([&file](Bytes bytes) { return file.write(bytes); });
-  if (!writer) return tl::unexpected<Failure>(writer.error());
-  output.archive_.emplace(*std::move(writer));
+  output.archive_.emplace(ArchiveWriter::begin([&file](Bytes bytes) { file.write(bytes); }));
   return output;
 }
 
-Outcome<void> ArrayOutput::open(const std::string& name, std::optional<std::uint64_t> bytes) {
-  if (!archive_) return {};
+void ArrayOutput::open(const std::string& name, std::optional<std::uint64_t> bytes) {
+  if (!archive_) return;
   if (bytes) return archive_->add(name, *bytes);
   name_ = name;
   Result<Descriptor> file = make_unnamed_file();
-  if (!file) return failed(file.error().message);
+  if (!file) throw failed(file.error().message);
   waiting_ = *std::move(file);
-  return {};
 }
 
-Outcome<void> ArrayOutput::write(Bytes bytes) {
+void ArrayOutput::write(Bytes bytes) {
   bytes_ += bytes.size();
   if (!archive_) return file_->write(bytes);
-  if (waiting_.get() >= 0) return outcome_of(write_all(waiting_.get(), bytes));
+  if (waiting_.get() >= 0) return throw_if_failed(write_all(waiting_.get(), bytes));
   return archive_->write(bytes);
 }
 
-Outcome<void> ArrayOutput::close() {
-  if (waiting_.get() < 0) return {};
+void ArrayOutput::close() {
+  if (waiting_.get() < 0) return;
   const Descriptor member = std::exchange(waiting_, Descriptor());
   const off_t size = lseek(member.get(), 0, SEEK_CUR);
-  if (auto added = archive_->add(name_, static_cast<std::uint64_t>(size)); !added) return added;
+  archive_->add(name_, static_cast<std::uint64_t>(size));
   std::vector<std::byte> block(kCopyBlockBytes);
   for (off_t at = 0; at < size;) {
     const auto got = read_at(member.get(), block, static_cast<std::uint64_t>(at));
-    if (!got || *got == 0) return failed("a temporary file cannot be read; check the disk of TMPDIR");
-    if (auto written = archive_->write(Bytes(block).first(*got)); !written) return written;
+    if (!got || *got == 0) throw failed("a temporary file cannot be read; check the disk of TMPDIR");
+    archive_->write(Bytes(block).first(*got));
     at += static_cast<off_t>(*got);
   }
-  return {};
 }
 
-Outcome<void> ArrayOutput::finish() {
-  return archive_ ? archive_->finish() : Outcome<void>();
+void ArrayOutput::finish() {
+  if (archive_) archive_->finish();
 }
 
 void report_coded(const ArrayFile& input, FileKind kind, const std::string& output_path,

@@ -30,21 +30,21 @@ class ArrayFile {
 
   // Recognizes the file by its first bytes, not by its name, and members of archives by the ends of their
   // names.
-  static Outcome<ArrayFile> open(const std::string& path);
+  static ArrayFile open(const std::string& path);
 
   const std::string& name() const noexcept { return input_.name(); }
   bool is_archive() const noexcept { return archive_; }
   const std::vector<Member>& members() const noexcept { return members_; }
 
   // The bytes of a member. From a pipe only once.
-  Outcome<std::unique_ptr<ByteSource>> bytes_of(const Member& member);
+  std::unique_ptr<ByteSource> bytes_of(const Member& member);
 
   // The array of a member, which this file must outlive.
-  Outcome<std::unique_ptr<ArrayReader>> array(const Member& member);
+  std::unique_ptr<ArrayReader> array(const Member& member);
 
  private:
   explicit ArrayFile(InputFile input) : input_(std::move(input)) {}
-  Outcome<void> list_members();
+  void list_members();
 
   InputFile input_;
   bool archive_ = false;
@@ -52,19 +52,19 @@ class ArrayFile {
 };
 
 // Fails unless all members are of this kind.
-Outcome<void> require_kind(const ArrayFile& file, FileKind kind);
+void require_kind(const ArrayFile& file, FileKind kind);
 
 // One array, or an archive of several.
 class ArrayOutput {
  public:
   // `file` outlives the output, and the caller commits it.
-  static Outcome<ArrayOutput> begin(OutputFile& file, bool archive);
+  static ArrayOutput begin(OutputFile& file, bool archive);
 
   // Starts the next array, with its size if known. `name` is that of the archive's member.
-  Outcome<void> open(const std::string& name, std::optional<std::uint64_t> bytes);
-  Outcome<void> write(Bytes bytes);
-  Outcome<void> close();  // ends the array
-  Outcome<void> finish();
+  void open(const std::string& name, std::optional<std::uint64_t> bytes);
+  void write(Bytes bytes);
+  void close();  // ends the array
+  void finish();
 
   std::uint64_t bytes() const noexcept { return bytes_; }  // of all arrays, without the archive's overhead
 

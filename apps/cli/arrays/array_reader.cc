@@ -19,19 +19,19 @@ class DwReader final : public ArrayReader {
     info_ = ArrayInfo{header.shape, value_type(header.dtype), header.count(), header.codec_spec};
   }
 
-  Outcome<void> read(void* values, std::uint64_t count) override {
+  void read(void* values, std::uint64_t count) override {
     auto* out = static_cast<std::byte*>(values);
     const std::uint64_t each = value_bytes(info_.type);
     while (count > 0) {
       if (taken_ == held_) {
         if (count >= reader_.due()) {  // into its place at once
           const std::uint64_t due = reader_.due();
-          if (auto decoded = decode(out, due); !decoded) return decoded;
+          decode(out, due);
           out += due * each;
           count -= due;
           continue;
         }
-        if (auto filled = fill(); !filled) return filled;
+        fill();
       }
       const std::uint64_t now = std::min(count, held_ - taken_);
       std::memcpy(out, part_.get() + taken_ * each, now * each);
@@ -39,12 +39,11 @@ class DwReader final : public ArrayReader {
       out += now * each;
       count -= now;
     }
-    return {};
   }
 
  private:
   // A header's counts are only claims: memory that nothing is written to takes no room.
-  Outcome<void> fill() {
+  void fill() {
     const std::uint64_t due = reader_.due();
     if (due > room_) {
       part_ = std::make_unique_for_overwrite<std::byte[]>(due * value_bytes(info_.type));
@@ -52,14 +51,13 @@ class DwReader final : public ArrayReader {
     }
     taken_ = 0;
     held_ = due;
-    return decode(part_.get(), due);
+    decode(part_.get(), due);
   }
 
-  Outcome<void> decode(void* out, std::uint64_t count) {
+  void decode(void* out, std::uint64_t count) {
     if (Status read = reader_.read(TensorSlot{out, count, reader_.header().dtype}); !read) {
-      return failed_reading(name_, read.error());
+      throw failed_reading(name_, read.error());
     }
-    return {};
   }
 
   FileReader reader_;
@@ -104,44 +102,40 @@ DType coded_type(ValueType type) noexcept {
   return type == ValueType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
-Outcome<void> read_coded(ArrayReader& array, const std::string& name, std::uint64_t first,
-                         std::uint64_t count, std::byte* out) {
+void read_coded(ArrayReader& array, const std::string& name, std::uint64_t first, std::uint64_t count,
+                std::byte* out) {
   if (array.info().type != ValueType::kF64) return array.read(out, count);
   constexpr std::uint64_t kBlock = std::uint64_t{1} << 16;
   const auto block = std::make_unique_for_overwrite<double[]>(std::min(count, kBlock));
   for (std::uint64_t done = 0; done < count;) {
     const std::uint64_t now = std::min(kBlock, count - done);
-    if (auto read = array.read(block.get(), now); !read) return read;
+    array.read(block.get(), now);
     const std::uint64_t fits = narrow_values(block.get(), now, reinterpret_cast<float*>(out) + done);
     if (fits < now) {
       char value[32];
       std::snprintf(value, sizeof value, "%.17g", block[fits]);
-      return failed(
-          name + ": element " + std::to_string(first + done + fits) + " is " + value +
-          ", which is not exactly a float32; round them all in Python with array.astype('float32')");
+      throw failed(name + ": element " + std::to_string(first + done + fits) + " is " + value +
+                   ", which is not exactly a float32; round them all in Python with array.astype('float32')");
     }
     done += now;
   }
-  return {};
 }
 
-Outcome<std::vector<float>> read_floats(ArrayReader& array, const std::string& name) {
+std::vector<float> read_floats(ArrayReader& array, const std::string& name) {
   const std::uint64_t count = array.info().count;
   const DType dtype = coded_type(array.info().type);
   // A header's count is only a claim: memory that is left untouched takes no room.
   const auto coded = std::make_unique_for_overwrite<std::byte[]>(count * dtype_bytes(dtype));
-  if (auto read = read_coded(array, name, 0, count, coded.get()); !read) {
-    return tl::unexpected<Failure>(read.error());
-  }
+  read_coded(array, name, 0, count, coded.get());
   std::vector<float> values(count);
   widen(coded.get(), dtype, count, values.data());
   return values;
 }
 
-Outcome<std::unique_ptr<ArrayReader>> open_dw(std::unique_ptr<ByteSource> bytes, const std::string& name) {
+std::unique_ptr<ArrayReader> open_dw(std::unique_ptr<ByteSource> bytes, const std::string& name) {
   const std::shared_ptr<ByteSource> source = std::move(bytes);
   auto reader = FileReader::open([source](MutBytes out) { return source->read(out); });
-  if (!reader) return failed_reading(name, reader.error());
+  if (!reader) throw failed_reading(name, reader.error());
   return std::make_unique<DwReader>(*std::move(reader), name);
 }
 

@@ -40,7 +40,7 @@ class ArrayReader {
 
   // Reads the next `count` values, row-major, in the machine's byte order, of info().type. Errors at the end
   // of the file show only once the whole array is read. REQUIRES: as many values are left.
-  virtual Outcome<void> read(void* values, std::uint64_t count) = 0;
+  virtual void read(void* values, std::uint64_t count) = 0;
 
  protected:
   ArrayInfo info_;
@@ -48,21 +48,21 @@ class ArrayReader {
 
 // Reads the next `count` values, the first of which is number `first` of the array, as codecs take them.
 // Fails for a float64 that is not exactly a float32.
-Outcome<void> read_coded(ArrayReader& array, const std::string& name, std::uint64_t first,
-                         std::uint64_t count, std::byte* out);
+void read_coded(ArrayReader& array, const std::string& name, std::uint64_t first, std::uint64_t count,
+                std::byte* out);
 
 // All values of the array as float32. Fails where read_coded does.
-Outcome<std::vector<float>> read_floats(ArrayReader& array, const std::string& name);
+std::vector<float> read_floats(ArrayReader& array, const std::string& name);
 
 // Opens the array of a .npy file: little or big endian, in C or Fortran order; `of_keys`: one of int64.
 // `name` is for messages.
-Outcome<std::unique_ptr<ArrayReader>> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name,
-                                               bool of_keys = false);
+std::unique_ptr<ArrayReader> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name,
+                                      bool of_keys = false);
 
 inline constexpr std::string_view kDwMagic = "DWFILE";  // the first bytes of a .dw file
 
 // Opens the array of a .dw file.
-Outcome<std::unique_ptr<ArrayReader>> open_dw(std::unique_ptr<ByteSource> bytes, const std::string& name);
+std::unique_ptr<ArrayReader> open_dw(std::unique_ptr<ByteSource> bytes, const std::string& name);
 
 // The header of a .npy file in C order: the same bytes as by numpy.save.
 std::string npy_header(const ArrayInfo& info);

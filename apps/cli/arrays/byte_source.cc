@@ -93,7 +93,7 @@ Result<ByteSource::Place> ByteSource::settle() {
   return Place{settled_.get(), 0};
 }
 
-Outcome<InputFile> InputFile::open(const std::string& path) {
+InputFile InputFile::open(const std::string& path) {
   InputFile input(input_name(path));
   if (path == "-") {
     input.descriptor_ = STDIN_FILENO;
@@ -102,11 +102,11 @@ Outcome<InputFile> InputFile::open(const std::string& path) {
     input.descriptor_ = input.owned_.get();
   }
   if (input.descriptor_ < 0) {
-    if (errno == ENOENT) return failed(input.name_ + ": no such file; check the path");
-    return failed_system_call(input.name_, "cannot be opened", errno);
+    if (errno == ENOENT) throw failed(input.name_ + ": no such file; check the path");
+    throw failed_system_call(input.name_, "cannot be opened", errno);
   }
   struct stat info{};
-  if (fstat(input.descriptor_, &info) != 0) return failed_system_call(input.name_, "cannot be read", errno);
+  if (fstat(input.descriptor_, &info) != 0) throw failed_system_call(input.name_, "cannot be read", errno);
   input.regular_ = S_ISREG(info.st_mode);
   if (input.regular_) {
     input.begin_ = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(input.descriptor_, 0, SEEK_CUR)));
@@ -115,26 +115,25 @@ Outcome<InputFile> InputFile::open(const std::string& path) {
   return input;
 }
 
-Outcome<Bytes> InputFile::peek(std::size_t bytes) {
+Bytes InputFile::peek(std::size_t bytes) {
   if (peeked_.size() >= bytes) return Bytes(peeked_);
   const std::unique_ptr<ByteSource> source = read();
   peeked_.resize(bytes);
   const Result<std::size_t> got = source->read(peeked_);
-  if (!got) return failed(name_ + ": " + got.error().message);
+  if (!got) throw failed(name_ + ": " + got.error().message);
   peeked_.resize(*got);
   return Bytes(peeked_);
 }
 
-Outcome<void> InputFile::settle() {
-  if (regular_) return {};
+void InputFile::settle() {
+  if (regular_) return;
   Result<Descriptor> file = copy_to_unnamed_file(*read());
-  if (!file) return failed(name_ + ": " + file.error().message);
+  if (!file) throw failed(name_ + ": " + file.error().message);
   owned_ = *std::move(file);
   descriptor_ = owned_.get();
   begin_ = 0;
   end_ = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(descriptor_, 0, SEEK_END)));
   regular_ = true;
-  return {};
 }
 
 std::unique_ptr<ByteSource> InputFile::read() {
@@ -142,20 +141,19 @@ std::unique_ptr<ByteSource> InputFile::read() {
   return std::make_unique<PipeSource>(descriptor_, std::exchange(peeked_, {}));
 }
 
-Outcome<std::vector<std::byte>> read_input(const std::string& path) {
+std::vector<std::byte> read_input(const std::string& path) {
   auto input = InputFile::open(path);
-  if (!input) return tl::unexpected<Failure>(input.error());
-  const std::unique_ptr<ByteSource> source = input->read();
+  const std::unique_ptr<ByteSource> source = input.read();
   const std::uint64_t most = most_of(*source);
   // One more than a regular file has, so that its end is seen without another read.
   std::vector<std::byte> bytes(source->bytes_left().value_or(kFirstRead) + 1);
   std::size_t used = 0;
   while (true) {
     const Result<std::size_t> got = source->read(MutBytes(bytes).subspan(used));
-    if (!got) return failed(input->name() + ": " + got.error().message);
+    if (!got) throw failed(input.name() + ": " + got.error().message);
     used += *got;
     if (used < bytes.size()) break;
-    if (used > most) return failed(input->name() + ": " + no_end(most).value().message);
+    if (used > most) throw failed(input.name() + ": " + no_end(most).value().message);
     bytes.resize(std::min(2 * bytes.size(), static_cast<std::size_t>(most) + 1));
   }
   bytes.resize(used);

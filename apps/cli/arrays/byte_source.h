@@ -65,15 +65,15 @@ class MemorySource final : public ByteSource {
 class InputFile {
  public:
   // "-" is standard input.
-  static Outcome<InputFile> open(const std::string& path);
+  static InputFile open(const std::string& path);
 
   const std::string& name() const noexcept { return name_; }
 
   // Up to `bytes` bytes from the front, which read() gives again.
-  Outcome<Bytes> peek(std::size_t bytes);
+  Bytes peek(std::size_t bytes);
 
   // Copies a pipe to an unnamed file. Fails if more than kPipedBytesMost comes.
-  Outcome<void> settle();
+  void settle();
 
   // Reads the input from its start. Only once if it is not regular.
   std::unique_ptr<ByteSource> read();
@@ -92,6 +92,6 @@ class InputFile {
 
 // Reads a whole file, or standard input for "-". Fails if more comes than the file had when it was opened and
 // than kPipedBytesMost.
-Outcome<std::vector<std::byte>> read_input(const std::string& path);
+std::vector<std::byte> read_input(const std::string& path);
 
 }  // namespace deltawire::cli

@@ -30,45 +30,42 @@ class HeaderSource {
  public:
   explicit HeaderSource(ByteSource& source) : source_(source) {}
 
-  Outcome<NpyHeader> read() {
+  NpyHeader read() {
     constexpr std::uint64_t kVersionEnd = 8;
     const auto start = take(kVersionEnd);
-    if (!start) return tl::unexpected<Failure>(start.error());
-    if (start->size() < kMagic.size() || std::memcmp(start->data(), kMagic.data(), kMagic.size()) != 0) {
-      return failed("is not a .npy file; make one in Python with numpy.save");
+    if (start.size() < kMagic.size() || std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0) {
+      throw failed("is not a .npy file; make one in Python with numpy.save");
     }
-    if (start->size() < kVersionEnd) return ends();
-    const auto version = std::to_integer<unsigned>((*start)[kMagic.size()]);
+    if (start.size() < kVersionEnd) throw ends();
+    const auto version = std::to_integer<unsigned>(start[kMagic.size()]);
     if (version < 1 || version > 3) {
-      return failed(".npy version " + std::to_string(version) +
-                    " is none that deltawire reads (1 to 3); save the array again with numpy.save");
+      throw failed(".npy version " + std::to_string(version) +
+                   " is none that deltawire reads (1 to 3); save the array again with numpy.save");
     }
     const std::uint64_t length_bytes = version == 1 ? 2 : 4;
     const auto length_field = take(length_bytes);
-    if (!length_field) return tl::unexpected<Failure>(length_field.error());
-    if (length_field->size() < length_bytes) return ends();
-    const std::uint64_t length = little_endian(length_field->data(), length_bytes);
+    if (length_field.size() < length_bytes) throw ends();
+    const std::uint64_t length = little_endian(length_field.data(), length_bytes);
     const auto text = take(length);
-    if (!text) return tl::unexpected<Failure>(text.error());
-    if (text->size() < length) {
-      return failed("ends within the .npy header: expected " + grouped(length) + " bytes, found " +
-                    grouped(text->size()) + "; copy the file again");
+    if (text.size() < length) {
+      throw failed("ends within the .npy header: expected " + grouped(length) + " bytes, found " +
+                   grouped(text.size()) + "; copy the file again");
     }
-    return parse_npy_header({reinterpret_cast<const char*>(text->data()), text->size()});
+    return parse_npy_header({reinterpret_cast<const char*>(text.data()), text.size()});
   }
 
  private:
-  static tl::unexpected<Failure> ends() { return failed("ends within the .npy header; copy the file again"); }
+  static Failure ends() { return failed("ends within the .npy header; copy the file again"); }
 
   // Reads `wanted` bytes, or fewer at the end. The length may be false, so memory grows only with bytes read.
-  Outcome<std::vector<std::byte>> take(std::uint64_t wanted) {
+  std::vector<std::byte> take(std::uint64_t wanted) {
     constexpr std::uint64_t kStepBytes = std::uint64_t{1} << 16;
     std::vector<std::byte> bytes;
     while (bytes.size() < wanted) {
       const std::uint64_t before = bytes.size();
       bytes.resize(before + std::min(wanted - before, kStepBytes));
       const Result<std::size_t> got = source_.read(MutBytes(bytes).subspan(before));
-      if (!got) return failed(got.error().message);
+      if (!got) throw failed(got.error().message);
       if (before + *got == bytes.size()) continue;
       bytes.resize(before + *got);
       break;
@@ -96,12 +93,12 @@ std::string numpy_name(const std::string& descr) {
   }
 }
 
-tl::unexpected<Failure> too_many_dimensions(const NpyHeader& header) {
+Failure too_many_dimensions(const NpyHeader& header) {
   return failed("the array has " + std::to_string(header.shape.size()) +
                 " dimensions, a .dw file at most 8; reshape it");
 }
 
-tl::unexpected<Failure> too_many_elements(std::span<const std::uint64_t> shape) {
+Failure too_many_elements(std::span<const std::uint64_t> shape) {
   return failed("the shape " + shape_text(shape) + " has 2^32 elements or more; split the array");
 }
 
@@ -113,7 +110,7 @@ bool has_no_numbers(const NpyHeader& header) {
 }
 
 // REQUIRES: has_no_numbers. The failure's message lacks the file's name.
-tl::unexpected<Failure> no_numbers(const NpyHeader& header) {
+Failure no_numbers(const NpyHeader& header) {
   if (header.descr.empty()) {
     return failed(
         "is a structured array; save the field that is meant as a file of its own: "
@@ -141,7 +138,7 @@ std::optional<NpyInfo> info_of_type(const std::string& descr) {
   return std::nullopt;
 }
 
-tl::unexpected<Failure> unknown_type(const NpyHeader& header, bool of_keys) {
+Failure unknown_type(const NpyHeader& header, bool of_keys) {
   if (has_no_numbers(header)) return no_numbers(header);
   if (of_keys) {
     return failed("dtype " + numpy_name(header.descr) +
@@ -171,21 +168,19 @@ std::optional<std::uint64_t> element_count(std::span<const std::uint64_t> shape)
 
 }  // namespace
 
-Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name, bool of_keys) {
-  auto header = HeaderSource(source).read();
-  if (!header) return failed(name + ": " + header.error().message);
-  const auto refuse = [&](const tl::unexpected<Failure>& failure) {
-    return failed(name + ": " + failure.value().message);
-  };
-  auto info = info_of_type(header->descr);
-  if (!info || (info->type == ValueType::kI64) != of_keys) return refuse(unknown_type(*header, of_keys));
-  if (header->shape.size() > kMaxDimensions) return refuse(too_many_dimensions(*header));
-  const auto count = element_count(header->shape);
-  if (!count) return refuse(too_many_elements(header->shape));
-  info->fortran_order = header->fortran_order;
-  info->shape = std::move(header->shape);
-  info->count = *count;
-  return *std::move(info);
+NpyInfo read_npy_info(ByteSource& source, const std::string& name, bool of_keys) {
+  return within(name + ": ", [&] {
+    NpyHeader header = HeaderSource(source).read();
+    auto info = info_of_type(header.descr);
+    if (!info || (info->type == ValueType::kI64) != of_keys) throw unknown_type(header, of_keys);
+    if (header.shape.size() > kMaxDimensions) throw too_many_dimensions(header);
+    const auto count = element_count(header.shape);
+    if (!count) throw too_many_elements(header.shape);
+    info->fortran_order = header.fortran_order;
+    info->shape = std::move(header.shape);
+    info->count = *count;
+    return *std::move(info);
+  });
 }
 
 std::string npy_header(const ArrayInfo& info) {

@@ -25,7 +25,7 @@ struct NpyInfo {
 
 // Reads the header of a .npy file (versions 1 to 3) and leaves `source` at its values. Fails for a dtype that
 // no codec takes; with `of_keys`, for all but int64.
-Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name, bool of_keys);
+NpyInfo read_npy_info(ByteSource& source, const std::string& name, bool of_keys);
 
 struct NpyHeader {
   std::string descr;  // "<f4", also for "=f4", "f4" and "float32"; empty for a structured dtype
@@ -35,6 +35,6 @@ struct NpyHeader {
 
 // Parses "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }" in any order and spacing. The
 // failure's message lacks the file's name.
-Outcome<NpyHeader> parse_npy_header(std::string_view text);
+NpyHeader parse_npy_header(std::string_view text);
 
 }  // namespace deltawire::cli

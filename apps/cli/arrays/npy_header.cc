@@ -102,42 +102,42 @@ std::string with_byte_order(const std::string& descr) {
   return of_machine ? "<" + std::string(number) : descr;
 }
 
-tl::unexpected<Failure> unreadable(std::string_view what) {
+Failure unreadable(std::string_view what) {
   return failed("the .npy header has " + std::string(what) + "; save the array again with numpy.save");
 }
 
 }  // namespace
 
-Outcome<NpyHeader> parse_npy_header(std::string_view text) {
+NpyHeader parse_npy_header(std::string_view text) {
   Reader reader(text);
   NpyHeader header;
   bool has_descr = false;
   bool has_order = false;
   bool has_shape = false;
-  if (!reader.take('{')) return unreadable("no dictionary");
+  if (!reader.take('{')) throw unreadable("no dictionary");
   while (!reader.take('}')) {
     std::string key;
-    if (!reader.take_string(key) || !reader.take(':')) return unreadable("a broken dictionary");
+    if (!reader.take_string(key) || !reader.take(':')) throw unreadable("a broken dictionary");
     if (key == "descr" && !has_descr) {
       // A list is a structured dtype: no use to read on.
       if (reader.next_is('[')) return NpyHeader{};
-      if (!reader.take_string(header.descr)) return unreadable("no readable 'descr'");
+      if (!reader.take_string(header.descr)) throw unreadable("no readable 'descr'");
       header.descr = with_byte_order(std::move(header.descr));
       has_descr = true;
     } else if (key == "fortran_order" && !has_order) {
-      if (!take_truth(reader, header.fortran_order)) return unreadable("no readable 'fortran_order'");
+      if (!take_truth(reader, header.fortran_order)) throw unreadable("no readable 'fortran_order'");
       has_order = true;
     } else if (key == "shape" && !has_shape) {
-      if (!take_shape(reader, header.shape)) return unreadable("no readable 'shape'");
+      if (!take_shape(reader, header.shape)) throw unreadable("no readable 'shape'");
       has_shape = true;
     } else {
-      return unreadable("an unexpected key");
+      throw unreadable("an unexpected key");
     }
-    if (!reader.take(',') && !reader.next_is('}')) return unreadable("a broken dictionary");
+    if (!reader.take(',') && !reader.next_is('}')) throw unreadable("a broken dictionary");
   }
   if (!has_descr || !has_order || !has_shape)
-    return unreadable("not all of 'descr', 'fortran_order', 'shape'");
-  if (!reader.at_end()) return unreadable("text after the dictionary");
+    throw unreadable("not all of 'descr', 'fortran_order', 'shape'");
+  if (!reader.at_end()) throw unreadable("text after the dictionary");
   return header;
 }
 

@@ -109,33 +109,32 @@ class NpyReader final : public ArrayReader {
                info_.count > 0;
   }
 
-  Outcome<void> open() {
+  void open() {
     const auto found = source_->bytes_left();
-    if (found && *found != info_.bytes()) return wrong_length(found);
+    if (found && *found != info_.bytes()) throw wrong_length(found);
     if (info_.count == 0) return check_end();
-    if (!fortran_) return {};
+    if (!fortran_) return;
     const Result<ByteSource::Place> place = source_->settle();
-    if (!place) return failed(name_ + ": " + place.error().message);
+    if (!place) throw failed(name_ + ": " + place.error().message);
     const auto end = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(place->descriptor, 0, SEEK_END)));
     const std::uint64_t there = end - std::min(end, place->offset);
-    if (there != info_.bytes()) return wrong_length(there);
-    if (!values_.map(*place, info_.bytes())) return failed_system_call(name_, "cannot be mapped", errno);
-    return {};
+    if (there != info_.bytes()) throw wrong_length(there);
+    if (!values_.map(*place, info_.bytes())) throw failed_system_call(name_, "cannot be mapped", errno);
   }
 
-  Outcome<void> read(void* values, std::uint64_t count) override {
+  void read(void* values, std::uint64_t count) override {
     auto* out = static_cast<std::byte*>(values);
     const std::uint64_t each = value_bytes(info_.type);
     if (fortran_) {
       each == 2 ? gather<2>(out, count) : each == 4 ? gather<4>(out, count) : gather<8>(out, count);
     } else {
       const Result<std::size_t> got = source_->read(MutBytes(out, count * each));
-      if (!got) return failed(name_ + ": " + got.error().message);
-      if (*got < count * each) return wrong_length(done_ * each + *got);
+      if (!got) throw failed(name_ + ": " + got.error().message);
+      if (*got < count * each) throw wrong_length(done_ * each + *got);
     }
     if (big_endian_) swap_bytes(out, count, each);
     done_ += count;
-    return done_ == info_.count && !fortran_ ? check_end() : Outcome<void>();
+    if (done_ == info_.count && !fortran_) check_end();
   }
 
  private:
@@ -147,14 +146,14 @@ class NpyReader final : public ArrayReader {
     values_.let_go();
   }
 
-  Outcome<void> check_end() {
+  void check_end() {
     std::byte next{};
     const Result<std::size_t> got = source_->read(MutBytes(&next, 1));
-    if (!got) return failed(name_ + ": " + got.error().message);
-    return *got == 0 ? Outcome<void>() : wrong_length(std::nullopt);
+    if (!got) throw failed(name_ + ": " + got.error().message);
+    if (*got != 0) throw wrong_length(std::nullopt);
   }
 
-  tl::unexpected<Failure> wrong_length(std::optional<std::uint64_t> found) const {
+  Failure wrong_length(std::optional<std::uint64_t> found) const {
     const bool less = found && *found < info_.bytes();
     return failed(
         name_ + ": the shape " + shape_text(info_.shape) + " needs " + grouped(info_.bytes()) +
@@ -173,12 +172,11 @@ class NpyReader final : public ArrayReader {
 
 }  // namespace
 
-Outcome<std::unique_ptr<ArrayReader>> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name,
-                                               bool of_keys) {
+std::unique_ptr<ArrayReader> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name,
+                                      bool of_keys) {
   auto npy = read_npy_info(*bytes, name, of_keys);
-  if (!npy) return tl::unexpected<Failure>(npy.error());
-  auto reader = std::make_unique<NpyReader>(std::move(bytes), name, *std::move(npy));
-  if (auto opened = reader->open(); !opened) return tl::unexpected<Failure>(opened.error());
+  auto reader = std::make_unique<NpyReader>(std::move(bytes), name, std::move(npy));
+  reader->open();
   return reader;
 }
 

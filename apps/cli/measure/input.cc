@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kMostExpanded = std::uint64_t{1} << 28;  // elements of a tensor of pairs
 
-Outcome<InputTensor> input_tensor(const TraceTensor& tensor, Gradient&& gradient) {
+InputTensor input_tensor(const TraceTensor& tensor, Gradient&& gradient) {
   InputTensor made;
   made.name = tensor.name;
   made.shape = tensor.shape;
@@ -29,8 +29,8 @@ Outcome<InputTensor> input_tensor(const TraceTensor& tensor, Gradient&& gradient
     return made;
   }
   if (tensor.elements > kMostExpanded) {
-    return failed("\"" + tensor.name + "\" has " + grouped(tensor.elements) +
-                  " elements, and tensors of pairs can be measured up to " + grouped(kMostExpanded));
+    throw failed("\"" + tensor.name + "\" has " + grouped(tensor.elements) +
+                 " elements, and tensors of pairs can be measured up to " + grouped(kMostExpanded));
   }
   made.values.resize(tensor.elements);
   for (std::size_t i = 0; i < gradient.keys.size(); ++i) {
@@ -41,49 +41,43 @@ Outcome<InputTensor> input_tensor(const TraceTensor& tensor, Gradient&& gradient
   return made;
 }
 
-Outcome<Input> load_trace(const std::string& folder) {
+Input load_trace(const std::string& folder) {
   const auto trace = open_trace(folder);
-  if (!trace) return tl::unexpected<Failure>(trace.error());
   Input input;
   input.about = "a trace";
-  for (const std::string& words : {trace->model, trace->optimizer}) {
+  for (const std::string& words : {trace.model, trace.optimizer}) {
     if (!words.empty()) input.about += ", " + words;
   }
-  for (std::size_t i = 0; i < trace->steps.size(); ++i) {
-    auto step = input_step(*trace, i);
-    if (!step) return tl::unexpected<Failure>(step.error());
-    input.steps.push_back(std::move(*step));
+  for (std::size_t i = 0; i < trace.steps.size(); ++i) {
+    auto step = input_step(trace, i);
+    input.steps.push_back(std::move(step));
   }
   return input;
 }
 
-Outcome<InputTensor> parse_tensor(Bytes file, const std::string& name) {
+InputTensor parse_tensor(Bytes file, const std::string& name) {
   const bool is_dw =
       file.size() >= kDwMagic.size() && std::memcmp(file.data(), kDwMagic.data(), kDwMagic.size()) == 0;
   auto source = std::make_unique<MemorySource>(file);
   const auto array = is_dw ? open_dw(std::move(source), name) : open_npy(std::move(source), name);
-  if (!array) return tl::unexpected<Failure>(array.error());
-  auto values = read_floats(**array, name);
-  if (!values) return tl::unexpected<Failure>(values.error());
+  auto values = read_floats(*array, name);
   InputTensor tensor;
-  tensor.shape = (*array)->info().shape;
-  tensor.values = *std::move(values);
+  tensor.shape = array->info().shape;
+  tensor.values = std::move(values);
   return tensor;
 }
 
-Outcome<Input> load_file(const std::string& path) {
+Input load_file(const std::string& path) {
   const auto file = read_input(path);
-  if (!file) return tl::unexpected<Failure>(file.error());
-  auto tensor = parse_tensor(*file, input_name(path));
-  if (!tensor) return tl::unexpected<Failure>(tensor.error());
-  tensor->name = path == "-" ? "values" : std::filesystem::path(path).stem().string();
+  auto tensor = parse_tensor(file, input_name(path));
+  tensor.name = path == "-" ? "values" : std::filesystem::path(path).stem().string();
   Input input;
-  input.about = "an array of shape " + shape_text(tensor->shape);
-  input.steps.emplace_back().tensors.push_back(std::move(*tensor));
+  input.about = "an array of shape " + shape_text(tensor.shape);
+  input.steps.emplace_back().tensors.push_back(std::move(tensor));
   return input;
 }
 
-Outcome<Input> load(const std::string& text, bool small) {
+Input load(const std::string& text, bool small) {
   if (text.starts_with(kSyntheticPrefix)) return synthetic_input(text, small);
   std::error_code error;
   if (text != "-" && std::filesystem::is_directory(text, error)) return load_trace(text);
@@ -177,27 +171,24 @@ InputFacts facts_of(const Input& input) {
   return facts;
 }
 
-Outcome<InputStep> input_step(const Trace& trace, std::size_t index) {
+InputStep input_step(const Trace& trace, std::size_t index) {
   auto gradients = read_step(trace, index);
-  if (!gradients) return tl::unexpected<Failure>(gradients.error());
   InputStep step;
   step.step = trace.steps[index].step;
-  for (std::size_t i = 0; i < gradients->size(); ++i) {
-    if (!(*gradients)[i]) continue;
-    auto tensor = input_tensor(trace.tensors[i], std::move(*(*gradients)[i]));
-    if (!tensor) return failed(trace.folder + ": " + tensor.error().message);
-    step.tensors.push_back(std::move(*tensor));
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i]) continue;
+    step.tensors.push_back(within(trace.folder + ": ",
+                                  [&] { return input_tensor(trace.tensors[i], *std::move(gradients[i])); }));
   }
   return step;
 }
 
-Outcome<Input> load_input(const std::string& text, bool small) {
+Input load_input(const std::string& text, bool small) {
   auto input = load(text, small);
-  if (!input) return input;
-  input->name = input_name(text);
+  input.name = input_name(text);
   // Steps without a value say nothing.
-  std::erase_if(input->steps, [](const InputStep& step) { return step.values() == 0; });
-  if (input->steps.empty()) return failed(input->name + ": holds no values; give one that has some");
+  std::erase_if(input.steps, [](const InputStep& step) { return step.values() == 0; });
+  if (input.steps.empty()) throw failed(input.name + ": holds no values; give one that has some");
   return input;
 }
 

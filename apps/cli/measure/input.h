@@ -53,17 +53,17 @@ InputFacts facts_of(const Input& input);
 
 // A step of a trace, its pairs in dense form as well. Fails for pairs whose dense form would need more than a
 // GiB.
-Outcome<InputStep> input_step(const Trace& trace, std::size_t index);
+InputStep input_step(const Trace& trace, std::size_t index);
 
 // Loads the value of --input: a trace's folder, a .npy or .dw file, "-" (a .npy from standard input), or
 // synthetic:NAME. `small`: a synthetic input without n= is short.
-Outcome<Input> load_input(const std::string& text, bool small);
+Input load_input(const std::string& text, bool small);
 
 inline constexpr std::string_view kSyntheticPrefix = "synthetic:";
 
 // "synthetic:NAME" or "synthetic:NAME:n=65536,seed=7": random values, the same everywhere for the same text.
 // Failures (exit status 2) list the names.
-Outcome<Input> synthetic_input(const std::string& text, bool small);
+Input synthetic_input(const std::string& text, bool small);
 
 // One line for each name, which describes its values.
 std::string synthetic_names();

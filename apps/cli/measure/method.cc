@@ -186,7 +186,7 @@ Status measure_timed(const Method& method, const Input& input, const MeasureOpti
 
 }  // namespace
 
-Outcome<std::vector<Method>> methods_of(const std::vector<std::string>& texts) {
+std::vector<Method> methods_of(const std::vector<std::string>& texts) {
   std::vector<std::string> specs;
   for (const std::string& text : texts) {
     if (text != "all") {
@@ -203,8 +203,8 @@ Outcome<std::vector<Method>> methods_of(const std::vector<std::string>& texts) {
   for (std::string& spec : specs) {
     const auto channel = make_channel(spec);
     if (!channel) {
-      return misused("--codecs \"" + spec + "\": " + channel.error().message +
-                     "; 'deltawire codecs' lists them all");
+      throw misused("--codecs \"" + spec + "\": " + channel.error().message +
+                    "; 'deltawire codecs' lists them all");
     }
     if (!seen.insert((*channel)->spec()).second) continue;
     methods.push_back(Method{std::move(spec), (*channel)->spec()});

@@ -55,7 +55,7 @@ struct Row {
 
 // Parses codec specs and rules; "all" stands for every registered codec and its examples. Two specs of one
 // method count once. Failures (exit status 2) name the text.
-Outcome<std::vector<Method>> methods_of(const std::vector<std::string>& texts);
+std::vector<Method> methods_of(const std::vector<std::string>& texts);
 
 // Calls `stage` with the name of each stage as it begins. Nothing if interrupted.
 std::optional<Row> measure_method(const Method& method, const Input& input, const MeasureOptions& options,

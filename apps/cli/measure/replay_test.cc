@@ -7,6 +7,7 @@
 
 #include "cli/measure/input.h"
 #include "cli/measure/method.h"
+#include "cli/outcome_testing.h"
 
 namespace deltawire::cli::replay_test {
 namespace {
@@ -114,7 +115,7 @@ TEST(Method, OfOneThatRefusesHasARow) {
 TEST(Method, OfOneThatDrawsLotsIsTheMeanOfItsStreams) {
   const auto input = synthetic_input("synthetic:constant:n=1000", false);
   MeasureOptions options = quick();
-  const auto row = measure_method({"r", "randomk:k=0.5,unbiased=on"}, *input, options, [](const char*) {});
+  const auto row = measure_method({"r", "randomk:k=0.5,unbiased=on"}, input, options, [](const char*) {});
   ASSERT_TRUE(row && row->failed.empty());
   EXPECT_EQ(row->streams, 8);
   EXPECT_NEAR(row->bias, 0, 0.01);  // a half of the values, doubled
@@ -122,8 +123,8 @@ TEST(Method, OfOneThatDrawsLotsIsTheMeanOfItsStreams) {
   // Twenty draws of each value: the deviation of their mean is 1/sqrt(20).
   EXPECT_NEAR(row->feedback_relative_l2, 1 / std::sqrt(20.0), 0.02);
   options.streams = 1;
-  EXPECT_EQ(measure_method({"r", "randomk"}, *input, options, [](const char*) {})->streams, 1);
-  EXPECT_EQ(measure_method({"i", "int8"}, *input, quick(), [](const char*) {})->streams, 1);
+  EXPECT_EQ(measure_method({"r", "randomk"}, input, options, [](const char*) {})->streams, 1);
+  EXPECT_EQ(measure_method({"i", "int8"}, input, quick(), [](const char*) {})->streams, 1);
 }
 
 TEST(Method, TakesTheStepsOfATraceInTurn) {
@@ -140,15 +141,13 @@ TEST(Method, TakesTheStepsOfATraceInTurn) {
 
 TEST(Method, AllAreTheRegistrysEachOnce) {
   const auto all = methods_of({"all"});
-  ASSERT_TRUE(all);
-  EXPECT_GE(all->size(), registered_codecs().size());
-  EXPECT_EQ(methods_of({"all", "all", "fp32", "3lc:s=1"})->size(), all->size());
-  EXPECT_EQ(methods_of({"3lc:s=1", "3lc"})->front().spec, "3lc:s=1");
-  EXPECT_EQ(methods_of({"a*: 3lc, rest fp32"})->size(), 1U);
-  const auto bad = methods_of({"fp32", "4lc"});
-  ASSERT_FALSE(bad);
-  EXPECT_EQ(bad.error().exit_status, kExitUsage);
-  EXPECT_NE(bad.error().message.find("4lc"), std::string::npos);
+  EXPECT_GE(all.size(), registered_codecs().size());
+  EXPECT_EQ(methods_of({"all", "all", "fp32", "3lc:s=1"}).size(), all.size());
+  EXPECT_EQ(methods_of({"3lc:s=1", "3lc"}).front().spec, "3lc:s=1");
+  EXPECT_EQ(methods_of({"a*: 3lc, rest fp32"}).size(), 1U);
+  const Failure refusal = testing::failure_of([] { return methods_of({"fp32", "4lc"}); });
+  EXPECT_EQ(refusal.exit_status, kExitUsage);
+  EXPECT_NE(refusal.message.find("4lc"), std::string::npos);
 }
 
 }  // namespace

@@ -107,16 +107,16 @@ bool take_settings(std::string_view text, Settings& settings) {
 
 }  // namespace
 
-Outcome<Input> synthetic_input(const std::string& text, bool small) {
+Input synthetic_input(const std::string& text, bool small) {
   const std::string_view rest = std::string_view(text).substr(kSyntheticPrefix.size());
   const std::size_t colon = rest.find(':');
   const std::string_view name = rest.substr(0, colon);
   Settings settings;
   if (small) settings.count = kSmallCount;
   if (colon != std::string_view::npos && !take_settings(rest.substr(colon + 1), settings)) {
-    return misused("--input \"" + text +
-                   "\": after the name comes n=COUNT, seed=NUMBER or both, with a comma; " +
-                   "COUNT is 1 to 2^30");
+    throw misused("--input \"" + text +
+                  "\": after the name comes n=COUNT, seed=NUMBER or both, with a comma; " +
+                  "COUNT is 1 to 2^30");
   }
   for (const Distribution& each : kDistributions) {
     if (each.name != name) continue;
@@ -135,7 +135,7 @@ Outcome<Input> synthetic_input(const std::string& text, bool small) {
   for (const Distribution& each : kDistributions) {
     names += (names.empty() ? "" : ", ") + std::string(each.name);
   }
-  return misused("--input \"" + text + "\": no synthetic input has this name; give one of " + names);
+  throw misused("--input \"" + text + "\": no synthetic input has this name; give one of " + names);
 }
 
 std::string synthetic_names() {

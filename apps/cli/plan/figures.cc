@@ -29,19 +29,19 @@ bool cuts_by_optimizer(const Spec& spec) {
   });
 }
 
-Outcome<Candidate> candidate_of(const std::string& text, const std::string& optimizer) {
+Candidate candidate_of(const std::string& text, const std::string& optimizer) {
   auto spec = Spec::parse(text);
-  if (!spec) return misused("--codecs \"" + text + "\": " + spec.error().message);
+  if (!spec) throw misused("--codecs \"" + text + "\": " + spec.error().message);
   const auto pattern = find_pattern(spec->pattern);
   if (!pattern) {
-    return misused("--codecs \"" + text + "\": the planner has no model of the pattern \"" +
-                   spec->pattern_name + "\"; it knows direct, ring and gather");
+    throw misused("--codecs \"" + text + "\": the planner has no model of the pattern \"" +
+                  spec->pattern_name + "\"; it knows direct, ring and gather");
   }
   std::string unfit;
   if (!optimizer.empty()) {
     const auto traits = OptimizerTraits::named(optimizer, kMomentum, kMomentum);
     if (traits.family == OptimizerFamily::kOther) {
-      return misused(
+      throw misused(
           "--optimizer \"" + optimizer +
           "\": is none that codecs were measured with; write it as its class is written (SGD, AdamW, "
           "RMSprop), or leave it out");
@@ -49,7 +49,7 @@ Outcome<Candidate> candidate_of(const std::string& text, const std::string& opti
     const auto warnings = optimizer_warnings(*spec, traits, OptimizerPlace::kRegister, true);
     if (!warnings.empty()) unfit = warnings.front();
     spec = with_means_for(*spec, traits);
-    if (!spec) return failed(spec.error().message);
+    if (!spec) throw failed(spec.error().message);
   }
   return Candidate{text, *pattern, {spec->codecs, spec->codecs}, cuts_by_optimizer(*spec), std::move(unfit)};
 }
@@ -143,21 +143,21 @@ class Fields {
  public:
   Fields(const Json& object, std::string place) : object_(object), place_(std::move(place)) {}
 
-  Outcome<double> number(const char* key, double least) const {
+  double number(const char* key, double least) const {
     const auto found = object_.find(key);
-    if (found == object_.end()) return failed(place_ + "." + key + " is missing; it is a number");
-    if (!found->is_number()) return failed(place_ + "." + key + " is not a number");
+    if (found == object_.end()) throw failed(place_ + "." + key + " is missing; it is a number");
+    if (!found->is_number()) throw failed(place_ + "." + key + " is not a number");
     const auto value = found->get<double>();
     if (!std::isfinite(value) || value < least) {
-      return failed(place_ + "." + key + " is " + found->dump() + "; it must be " +
-                    (least > 0 ? "above 0" : "0 or more"));
+      throw failed(place_ + "." + key + " is " + found->dump() + "; it must be " +
+                   (least > 0 ? "above 0" : "0 or more"));
     }
     return value;
   }
-  Outcome<std::string> word(const char* key) const {
+  std::string word(const char* key) const {
     const auto found = object_.find(key);
     if (found == object_.end() || !found->is_string()) {
-      return failed(place_ + "." + key + " is missing; it is a text");
+      throw failed(place_ + "." + key + " is missing; it is a text");
     }
     return found->get<std::string>();
   }
@@ -169,29 +169,24 @@ class Fields {
 };
 
 // Specs that the library knows and refuses are errors; unknown names may belong to other codecs.
-Outcome<void> check_pair(const CodecFigures& figures, const std::string& place) {
+void check_pair(const CodecFigures& figures, const std::string& place) {
   const auto spec = Spec::parse(figures.spec, {.pattern = pattern_name(figures.pattern)});
-  if (spec || spec.error().code == ErrorCode::kUnknownCodec) return {};
-  return failed(place + ".codec: " + spec.error().message);
+  if (spec || spec.error().code == ErrorCode::kUnknownCodec) return;
+  throw failed(place + ".codec: " + spec.error().message);
 }
 
-Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {
-  if (!json.is_object()) return failed(place + " is not an object");
+CodecFigures parse_codec(const Json& json, const std::string& place) {
+  if (!json.is_object()) throw failed(place + " is not an object");
   const Fields fields(json, place);
   CodecFigures figures;
-  const auto spec = fields.word("codec");
-  const auto pattern = fields.word("pattern");
-  const auto tier = fields.word("tier");
-  for (const auto* word : {&spec, &pattern, &tier}) {
-    if (!*word) return tl::unexpected<Failure>(word->error());
-  }
-  figures.spec = *spec;
-  const auto known_pattern = find_pattern(*pattern);
-  if (!known_pattern) return failed(place + ".pattern is \"" + *pattern + "\"; it is direct, ring or gather");
+  figures.spec = fields.word("codec");
+  const std::string pattern = fields.word("pattern");
+  const std::string tier = fields.word("tier");
+  const auto known_pattern = find_pattern(pattern);
+  if (!known_pattern) throw failed(place + ".pattern is \"" + pattern + "\"; it is direct, ring or gather");
   figures.pattern = *known_pattern;
-  const auto known_tier = find_tier(*tier);
-  if (!known_tier)
-    return failed(place + ".tier is \"" + *tier + "\"; it is lossless, near-lossless or lossy");
+  const auto known_tier = find_tier(tier);
+  if (!known_tier) throw failed(place + ".tier is \"" + tier + "\"; it is lossless, near-lossless or lossy");
   figures.tier = *known_tier;
   const struct {
     const char* key;
@@ -205,42 +200,38 @@ Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {
                  {"decode_ns_per_value", 0, 1e-9, &figures.decode.value_seconds}};
   for (const auto& [key, least, unit, to] : numbers) {
     const auto number = fields.number(key, least);
-    if (!number) return tl::unexpected<Failure>(number.error());
-    *to = *number * unit;
+    *to = number * unit;
   }
   figures.shares_parts = json.value("shares_parts", Json(false)) == Json(true);
-  if (auto taken = check_pair(figures, place); !taken) return tl::unexpected<Failure>(taken.error());
+  check_pair(figures, place);
   return figures;
 }
 
-Outcome<PlanTensor> parse_plan_tensor(const Json& json, const std::string& place) {
-  if (!json.is_object()) return failed(place + " is not an object");
+PlanTensor parse_plan_tensor(const Json& json, const std::string& place) {
+  if (!json.is_object()) throw failed(place + " is not an object");
   const auto name = Fields(json, place).word("name");
-  if (!name) return tl::unexpected<Failure>(name.error());
   const auto elements = json.find("elements");
   if (elements == json.end() || !elements->is_number_unsigned() ||
       elements->get<std::uint64_t>() > (std::uint64_t{1} << 40)) {
-    return failed(place + ".elements is missing; it is a whole number, up to 2^40");
+    throw failed(place + ".elements is missing; it is a whole number, up to 2^40");
   }
-  return PlanTensor{*name, elements->get<std::uint64_t>()};
+  return PlanTensor{name, elements->get<std::uint64_t>()};
 }
 
 template <class Item, class Parse>
-Outcome<std::vector<Item>> parse_list(const Json& json, const std::string& place, const Parse& parse) {
-  if (!json.is_array()) return failed(place + " is not a list");
+std::vector<Item> parse_list(const Json& json, const std::string& place, const Parse& parse) {
+  if (!json.is_array()) throw failed(place + " is not a list");
   std::vector<Item> items;
   for (std::size_t i = 0; i < json.size(); ++i) {
     auto item = parse(json[i], place + "[" + std::to_string(i) + "]");
-    if (!item) return tl::unexpected<Failure>(item.error());
-    items.push_back(std::move(*item));
+    items.push_back(std::move(item));
   }
   return items;
 }
 
 }  // namespace
 
-Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& texts,
-                                              const std::string& optimizer) {
+std::vector<Candidate> candidates_of(const std::vector<std::string>& texts, const std::string& optimizer) {
   std::vector<std::string> specs;
   for (const std::string& text : texts) {
     if (text != "all") {
@@ -248,16 +239,14 @@ Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& te
       continue;
     }
     const auto every = methods_of({text});
-    if (!every) return tl::unexpected<Failure>(every.error());
-    for (const Method& method : *every) specs.push_back(method.spec);
+    for (const Method& method : every) specs.push_back(method.spec);
   }
   std::vector<Candidate> candidates;
   std::set<std::pair<Pattern, std::string>> seen;
   for (const std::string& spec : specs) {
     auto candidate = candidate_of(spec, optimizer);
-    if (!candidate) return tl::unexpected<Failure>(candidate.error());
-    if (!seen.insert({candidate->pattern, candidate->codecs.canonical}).second) continue;
-    candidates.push_back(std::move(*candidate));
+    if (!seen.insert({candidate.pattern, candidate.codecs.canonical}).second) continue;
+    candidates.push_back(std::move(candidate));
   }
   return candidates;
 }
@@ -305,13 +294,13 @@ Input cut_for_exchange(const Input& input, std::uint64_t parameters) {
   return cut;
 }
 
-std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate, const Input& input,
-                                                     const MeasureOptions& options,
-                                                     const std::function<void(const char*)>& stage) {
-  if (!candidate.unfit.empty()) return failed(candidate.unfit);
+std::optional<CodecFigures> measure_figures(const Candidate& candidate, const Input& input,
+                                            const MeasureOptions& options,
+                                            const std::function<void(const char*)>& stage) {
+  if (!candidate.unfit.empty()) throw failed(candidate.unfit);
   const auto row = measure_method(candidate.codecs, input, options, stage);
   if (!row) return std::nullopt;
-  if (!row->failed.empty()) return failed(candidate.text + ": " + row->failed);
+  if (!row->failed.empty()) throw failed(candidate.text + ": " + row->failed);
   CodecFigures figures;
   figures.spec = candidate.text;
   figures.pattern = candidate.pattern;
@@ -319,30 +308,28 @@ std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate,
   if (const std::string means = spec_of_means(candidate); means != candidate.codecs.canonical) {
     const auto of_means = measure_method({means, means}, input, options, stage);
     if (!of_means) return std::nullopt;
-    if (!of_means->failed.empty()) return failed(candidate.text + ": " + of_means->failed);
+    if (!of_means->failed.empty()) throw failed(candidate.text + ": " + of_means->failed);
     figures.bits_per_value = (figures.bits_per_value + lasting_bits(*of_means)) / 2;  // as many as gradients
   }
   const InputStep& first = input.steps.front();
-  if (Status added = add_times(candidate, first, *row, figures); !added) return failed(added.error().message);
-  if (Status added = add_tier(candidate, first, *row, figures); !added) return failed(added.error().message);
+  if (Status added = add_times(candidate, first, *row, figures); !added) throw failed(added.error().message);
+  if (Status added = add_tier(candidate, first, *row, figures); !added) throw failed(added.error().message);
   return figures;
 }
 
-Outcome<FiguresFile> parse_figures(const std::string& text, const std::string& name) {
+FiguresFile parse_figures(const std::string& text, const std::string& name) {
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return failed(name + ": is not JSON; 'deltawire plan --json' writes such files");
+  if (json.is_discarded()) throw failed(name + ": is not JSON; 'deltawire plan --json' writes such files");
   const auto codecs = json.is_object() ? json.find("figures") : json.end();
   if (!json.is_object() || codecs == json.end()) {
-    return failed(name + ": has no \"figures\"; 'deltawire plan --json' writes such files");
+    throw failed(name + ": has no \"figures\"; 'deltawire plan --json' writes such files");
   }
   FiguresFile file;
   auto figures = parse_list<CodecFigures>(*codecs, name + ": figures", parse_codec);
-  if (!figures) return tl::unexpected<Failure>(figures.error());
-  file.codecs = std::move(*figures);
+  file.codecs = std::move(figures);
   if (const auto tensors = json.find("tensors"); tensors != json.end()) {
     auto list = parse_list<PlanTensor>(*tensors, name + ": tensors", parse_plan_tensor);
-    if (!list) return tl::unexpected<Failure>(list.error());
-    file.tensors = std::move(*list);
+    file.tensors = std::move(list);
   }
   return file;
 }

@@ -26,8 +26,8 @@ struct Candidate {
 // Parses codec specs, rules, reducer specs ("gather(3lc)"), or "all"; each counts once. `optimizer`: that of
 // the training, by its class, stepped by the table's rules; empty: unknown. Failures (exit status 2) name the
 // text; "powersgd" is one.
-Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& texts,
-                                              const std::string& optimizer = {});
+std::vector<Candidate> candidates_of(const std::vector<std::string>& texts,
+                                     const std::string& optimizer = {});
 
 // The model's tensors, with all their elements.
 std::vector<PlanTensor> tensors_of(const Input& input);
@@ -40,9 +40,9 @@ Input cut_for_exchange(const Input& input, std::uint64_t parameters = 0);
 // Measures on this machine with one thread: average bits, with error feedback if the codec has it, and the
 // time per message and per value. `input`: from cut_for_exchange. Nothing if interrupted. Failures: the codec
 // refuses these values, or does not go with the optimizer.
-std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate, const Input& input,
-                                                     const MeasureOptions& options,
-                                                     const std::function<void(const char*)>& stage);
+std::optional<CodecFigures> measure_figures(const Candidate& candidate, const Input& input,
+                                            const MeasureOptions& options,
+                                            const std::function<void(const char*)>& stage);
 
 struct FiguresFile {
   std::vector<PlanTensor> tensors;  // empty if the file has none
@@ -50,6 +50,6 @@ struct FiguresFile {
 };
 
 // Parses a JSON text. Messages have its `name` and the field. Any text gives figures or a failure.
-Outcome<FiguresFile> parse_figures(const std::string& text, const std::string& name);
+FiguresFile parse_figures(const std::string& text, const std::string& name);
 
 }  // namespace deltawire::cli

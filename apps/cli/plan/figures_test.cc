@@ -4,8 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/outcome_testing.h"
+
 namespace deltawire::cli::figures_test {
 namespace {
+
+using testing::failure_of;
 
 InputTensor tensor_of(const std::string& name, std::size_t count) {
   InputTensor tensor;
@@ -25,50 +29,47 @@ Input input_of(std::vector<InputTensor> tensors) {
 
 CodecFigures measured(const std::string& spec, const Input& input) {
   const auto candidates = candidates_of({spec});
-  EXPECT_TRUE(candidates);
   MeasureOptions options;
   options.seconds = 0;
   options.streams = 1;
-  auto figures = measure_figures(candidates->front(), input, options, [](const char*) {});
-  EXPECT_TRUE(figures && *figures) << spec;
-  return **figures;
+  return measure_figures(candidates.front(), input, options, [](const char*) {}).value();
+}
+
+std::string refusal_of(const Candidate& candidate, const InputTensor& tensor) {
+  return failure_of([&] { return measure_figures(candidate, input_of({tensor}), {}, [](const char*) {}); })
+      .message;
 }
 
 TEST(Candidates, HaveThePatternThatTheirSpecNames) {
   const auto found = candidates_of({"3lc", "gather(3lc)", "ring(gcomp)", "direct(3lc:s=1)", "gcomp"});
-  ASSERT_TRUE(found);
-  ASSERT_EQ(found->size(), 3);  // two are others by another name
-  EXPECT_EQ((*found)[0].text, "3lc");
-  EXPECT_EQ((*found)[0].pattern, Pattern::kDirect);
-  EXPECT_EQ((*found)[0].codecs.canonical, "3lc:s=1,mode=auto,runs=on");
-  EXPECT_EQ((*found)[1].pattern, Pattern::kGather);
-  EXPECT_EQ((*found)[2].pattern, Pattern::kRing);
-  EXPECT_GT(candidates_of({"all"})->size(), 20);
+  ASSERT_EQ(found.size(), 3);  // two are others by another name
+  EXPECT_EQ(found[0].text, "3lc");
+  EXPECT_EQ(found[0].pattern, Pattern::kDirect);
+  EXPECT_EQ(found[0].codecs.canonical, "3lc:s=1,mode=auto,runs=on");
+  EXPECT_EQ(found[1].pattern, Pattern::kGather);
+  EXPECT_EQ(found[2].pattern, Pattern::kRing);
+  EXPECT_GT(candidates_of({"all"}).size(), 20);
 }
 
 TEST(Candidates, RefusalsNameTheText) {
   for (const char* text : {"nosuch", "direct(", "powersgd:rank=4", "powersgd:rank=4(fp32)", "ring(3lc)"}) {
-    const auto refused = candidates_of({text});
-    ASSERT_FALSE(refused) << text;
-    EXPECT_EQ(refused.error().exit_status, kExitUsage);
-    EXPECT_NE(refused.error().message.find(text), std::string::npos) << refused.error().message;
+    const Failure refusal = failure_of([&] { return candidates_of({text}); });
+    EXPECT_EQ(refusal.exit_status, kExitUsage) << text;
+    EXPECT_NE(refusal.message.find(text), std::string::npos) << refusal.message;
   }
-  EXPECT_NE(candidates_of({"powersgd:rank=4"}).error().message.find("no model of the pattern \"powersgd\""),
-            std::string::npos);
+  const Failure refusal = failure_of([] { return candidates_of({"powersgd:rank=4"}); });
+  EXPECT_NE(refusal.message.find("no model of the pattern \"powersgd\""), std::string::npos);
 }
 
 TEST(Candidates, GoWithTheOptimizerOrSayWhyNot) {
-  const auto by = [](const std::string& optimizer) { return *candidates_of({"3lc", "int8"}, optimizer); };
+  const auto by = [](const std::string& optimizer) { return candidates_of({"3lc", "int8"}, optimizer); };
   EXPECT_EQ(by("AdamW")[0].codecs.canonical, "3lc:s=1,mode=auto,runs=on,pull=0.5");
   EXPECT_EQ(by("SGD")[0].codecs.canonical, "3lc:s=1,mode=auto,runs=on");
   for (const char* fit : {"AdamW", "SGD"}) EXPECT_EQ(by(fit)[0].unfit, "") << fit;
   const auto lion = by("Lion");
   EXPECT_NE(lion[0].unfit.find("Lion"), std::string::npos) << lion[0].unfit;
   EXPECT_EQ(lion[1].unfit, "");
-  const auto left_out =
-      measure_figures(lion[0], input_of({tensor_of("t", 500)}), MeasureOptions{}, [](const char*) {});
-  ASSERT_TRUE(left_out && !*left_out);
-  EXPECT_EQ(left_out->error().message, lion[0].unfit);
+  EXPECT_EQ(refusal_of(lion[0], tensor_of("t", 500)), lion[0].unfit);
 }
 
 TEST(Cutting, PartsAreAsLongAsExchangesMakeThem) {
@@ -161,11 +162,7 @@ TEST(Measuring, GCompsCutsAreUnseenWhateverTheirError) {
 TEST(Measuring, ReportsWhatACodecRefuses) {
   InputTensor bad = tensor_of("weight", 1000);
   bad.values[7] = std::nanf("");
-  const auto candidates = candidates_of({"3lc"});
-  const auto refused = measure_figures(candidates->front(), input_of({bad}), {}, [](const char*) {});
-  ASSERT_TRUE(refused);
-  ASSERT_FALSE(*refused);
-  EXPECT_TRUE(refused->error().message.starts_with("3lc: "));
+  EXPECT_TRUE(refusal_of(candidates_of({"3lc"}).front(), bad).starts_with("3lc: "));
 }
 
 constexpr const char* kFile = R"({
@@ -176,12 +173,11 @@ constexpr const char* kFile = R"({
 
 TEST(FiguresFiles, AreRead) {
   const auto file = parse_figures(kFile, "x.json");
-  ASSERT_TRUE(file) << file.error().message;
-  ASSERT_EQ(file->tensors.size(), 1);
-  EXPECT_EQ(file->tensors[0].name, "fc.weight");
-  EXPECT_EQ(file->tensors[0].elements, 1000);
-  ASSERT_EQ(file->codecs.size(), 1);
-  const CodecFigures& codec = file->codecs[0];
+  ASSERT_EQ(file.tensors.size(), 1);
+  EXPECT_EQ(file.tensors[0].name, "fc.weight");
+  EXPECT_EQ(file.tensors[0].elements, 1000);
+  ASSERT_EQ(file.codecs.size(), 1);
+  const CodecFigures& codec = file.codecs[0];
   EXPECT_EQ(codec.spec, "mine");
   EXPECT_EQ(codec.pattern, Pattern::kRing);
   EXPECT_EQ(codec.tier, Tier::kNearLossless);
@@ -221,13 +217,12 @@ TEST(FiguresFiles, RefusalsNameTheField) {
   for (const auto& [from, to, named] : cases) {
     std::string text = kFile;
     text.replace(text.find(from), std::string(from).size(), to);
-    const auto refused = parse_figures(text, "x.json");
-    ASSERT_FALSE(refused) << to;
-    EXPECT_TRUE(refused.error().message.starts_with("x.json: ")) << refused.error().message;
-    EXPECT_NE(refused.error().message.find(named), std::string::npos) << refused.error().message;
+    const Failure refusal = failure_of([&] { return parse_figures(text, "x.json"); });
+    EXPECT_TRUE(refusal.message.starts_with("x.json: ")) << refusal.message;
+    EXPECT_NE(refusal.message.find(named), std::string::npos) << refusal.message;
   }
-  EXPECT_FALSE(parse_figures("[]", "x.json"));
-  EXPECT_FALSE(parse_figures(R"({"figures": [3]})", "x.json"));
+  EXPECT_THROW(parse_figures("[]", "x.json"), Failure);
+  EXPECT_THROW(parse_figures(R"({"figures": [3]})", "x.json"), Failure);
 }
 
 }  // namespace

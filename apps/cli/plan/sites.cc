@@ -53,7 +53,7 @@ std::pair<std::string_view, std::string_view> ends_of(std::string_view text) {
   return {text.substr(0, dots), text.substr(dots + 2)};
 }
 
-tl::unexpected<Failure> bad_link(const std::string& text) {
+Failure bad_link(const std::string& text) {
   return misused("--link \"" + text +
                  "\": write a rate and, if you know it, the latency one way: 100mbit; 100mbit,20ms; down/up: "
                  "100mbit/20mbit; a range: 10mbit..10gbit,1ms (8kbit to 8000gbit)");
@@ -81,19 +81,18 @@ std::string digits_of(double number) {
 
 }  // namespace
 
-Outcome<std::vector<int>> parse_ranks(const std::string& text) {
+std::vector<int> parse_ranks(const std::string& text) {
   std::vector<int> ranks;
-  const auto refused = [&] {
-    return misused("--ranks \"" + text + "\": write 4; 4,8,64; or 4..1024 (2 to " + grouped(kMostRanks) +
-                   ")");
-  };
   std::string_view rest = text;
   while (true) {
     const std::size_t comma = rest.find(',');
     const auto [from, to] = ends_of(rest.substr(0, comma));
     const auto first = ranks_of(from);
     const auto last = ranks_of(to);
-    if (!first || !last || *first > *last) return refused();
+    if (!first || !last || *first > *last) {
+      throw misused("--ranks \"" + text + "\": write 4; 4,8,64; or 4..1024 (2 to " + grouped(kMostRanks) +
+                    ")");
+    }
     for (int count = *first; count < *last; count *= 2) ranks.push_back(count);
     ranks.push_back(*last);
     if (comma == std::string_view::npos) return ranks;
@@ -101,14 +100,14 @@ Outcome<std::vector<int>> parse_ranks(const std::string& text) {
   }
 }
 
-Outcome<std::vector<Link>> parse_links(const std::string& text) {
+std::vector<Link> parse_links(const std::string& text) {
   const std::string_view whole = text;
   const std::size_t comma = whole.find(',');
   Link link;
   link.latency_seconds = kLatency;
   if (comma != std::string_view::npos) {
     const auto latency = parse_quantity(whole.substr(comma + 1), kTimes);
-    if (!latency || *latency < 0 || *latency > 60) return bad_link(text);
+    if (!latency || *latency < 0 || *latency > 60) throw bad_link(text);
     link.latency_seconds = *latency;
   }
   const std::string_view rates = whole.substr(0, comma);
@@ -116,7 +115,7 @@ Outcome<std::vector<Link>> parse_links(const std::string& text) {
   if (slash != std::string_view::npos) {
     const auto down = parse_rate(rates.substr(0, slash));
     const auto up = parse_rate(rates.substr(slash + 1));
-    if (!down || !up) return bad_link(text);
+    if (!down || !up) throw bad_link(text);
     link.down_bytes_per_second = *down;
     link.up_bytes_per_second = *up;
     return std::vector<Link>{link};
@@ -124,7 +123,7 @@ Outcome<std::vector<Link>> parse_links(const std::string& text) {
   const auto [from, to] = ends_of(rates);
   const auto slowest = parse_rate(from);
   const auto fastest = parse_rate(to);
-  if (!slowest || !fastest || *slowest > *fastest) return bad_link(text);
+  if (!slowest || !fastest || *slowest > *fastest) throw bad_link(text);
   std::vector<Link> links;
   const auto add = [&](double rate) {
     link.up_bytes_per_second = link.down_bytes_per_second = rate;

@@ -47,7 +47,7 @@ struct Trace {
 
 // Parses the text of a trace.json. Messages begin with `name` and name the field. Any text gives a trace or a
 // failure; unknown fields are ignored.
-Outcome<Trace> parse_trace(std::string_view text, const std::string& name);
+Trace parse_trace(std::string_view text, const std::string& name);
 
 // The gradient of a tensor in a step, as its optimizer was about to use it.
 struct Gradient {
@@ -60,17 +60,16 @@ struct Gradient {
 using StepGradients = std::vector<std::optional<Gradient>>;
 
 // Reads FOLDER/trace.json but no gradient.
-Outcome<Trace> open_trace(const std::string& folder);
+Trace open_trace(const std::string& folder);
 
 // Reads the files of trace.steps[index]. Failures name the file. Memory stays in proportion to the files'
 // bytes, whatever they claim.
-Outcome<StepGradients> read_step(const Trace& trace, std::size_t index);
+StepGradients read_step(const Trace& trace, std::size_t index);
 
 // Parses a file of float32 values: .npy or, if `name` ends so, a .dw file of a lossless codec.
-Outcome<std::vector<float>> parse_values(Bytes file, const std::string& name,
-                                         const std::vector<std::uint64_t>& shape);
+std::vector<float> parse_values(Bytes file, const std::string& name, const std::vector<std::uint64_t>& shape);
 
 // Parses a file of keys below `elements`.
-Outcome<std::vector<std::uint32_t>> parse_keys(Bytes file, const std::string& name, std::uint64_t elements);
+std::vector<std::uint32_t> parse_keys(Bytes file, const std::string& name, std::uint64_t elements);
 
 }  // namespace deltawire::cli

@@ -17,135 +17,120 @@ namespace {
 
 // Reads a file inside the folder. Links must not lead out of it, and only regular files are read, as others
 // may never end.
-Outcome<std::vector<std::byte>> read_below(const std::string& folder, const std::string& path) {
+std::vector<std::byte> read_below(const std::string& folder, const std::string& path) {
   const std::filesystem::path whole = std::filesystem::path(folder) / path;
   std::error_code error;
   const std::filesystem::path home = std::filesystem::canonical(folder, error);
-  if (error) return failed_system_call(folder, "cannot be opened", error.value());
+  if (error) throw failed_system_call(folder, "cannot be opened", error.value());
   const std::filesystem::path real = std::filesystem::canonical(whole, error);
   if (error) {
     if (error == std::errc::no_such_file_or_directory) {
-      return failed(whole.string() + ": no such file; the trace is not whole, copy or record it again");
+      throw failed(whole.string() + ": no such file; the trace is not whole, copy or record it again");
     }
-    return failed_system_call(whole.string(), "cannot be opened", error.value());
+    throw failed_system_call(whole.string(), "cannot be opened", error.value());
   }
   if (std::mismatch(home.begin(), home.end(), real.begin(), real.end()).first != home.end()) {
-    return failed(whole.string() + ": a link leads out of the trace's folder; copy the file into it");
+    throw failed(whole.string() + ": a link leads out of the trace's folder; copy the file into it");
   }
   if (!std::filesystem::is_regular_file(real, error)) {
-    return failed(whole.string() + ": is not a regular file; record the trace again");
+    throw failed(whole.string() + ": is not a regular file; record the trace again");
   }
   return read_input(whole.string());
 }
 
-tl::unexpected<Failure> not_plain(const std::string& name, const std::string& type) {
+Failure not_plain(const std::string& name, const std::string& type) {
   return failed(name + ": holds other numbers than little-endian " + type +
                 " in C order; record the trace again");
 }
 
-Outcome<std::vector<float>> read_values(const Trace& trace, const std::string& path,
-                                        const std::vector<std::uint64_t>& shape) {
+std::vector<float> read_values(const Trace& trace, const std::string& path,
+                               const std::vector<std::uint64_t>& shape) {
   auto file = read_below(trace.folder, path);
-  if (!file) return tl::unexpected<Failure>(file.error());
-  return parse_values(*file, trace.folder + "/" + path, shape);
+  return parse_values(file, trace.folder + "/" + path, shape);
 }
 
-Outcome<Gradient> read_gradient(const Trace& trace, const TraceTensor& tensor, const TraceFiles& files) {
+Gradient read_gradient(const Trace& trace, const TraceTensor& tensor, const TraceFiles& files) {
   Gradient gradient;
   std::vector<std::uint64_t> shape = tensor.shape;
   if (tensor.pairs) {
     auto file = read_below(trace.folder, files.keys);
-    if (!file) return tl::unexpected<Failure>(file.error());
-    auto keys = parse_keys(*file, trace.folder + "/" + files.keys, tensor.elements);
-    if (!keys) return tl::unexpected<Failure>(keys.error());
-    gradient.keys = std::move(*keys);
+    gradient.keys = parse_keys(file, trace.folder + "/" + files.keys, tensor.elements);
     shape = {gradient.keys.size()};
   }
-  auto values = read_values(trace, files.values, shape);
-  if (!values) return tl::unexpected<Failure>(values.error());
-  gradient.values = std::move(*values);
+  gradient.values = read_values(trace, files.values, shape);
   if (files.significance.empty()) return gradient;
-  auto significance = read_values(trace, files.significance, shape);
-  if (!significance) return tl::unexpected<Failure>(significance.error());
-  gradient.significance = std::move(*significance);
+  gradient.significance = read_values(trace, files.significance, shape);
   return gradient;
 }
 
 }  // namespace
 
-Outcome<Trace> open_trace(const std::string& folder) {
+Trace open_trace(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
-    return failed(folder +
-                  ": is not a folder; a trace is a folder with a trace.json (docs/reference/traces.md)");
+    throw failed(folder +
+                 ": is not a folder; a trace is a folder with a trace.json (docs/reference/traces.md)");
   }
   if (!std::filesystem::exists(std::filesystem::path(folder) / kTraceContents, error)) {
-    return failed(folder + ": has no trace.json; it is not a trace, or its recording was not finished");
+    throw failed(folder + ": has no trace.json; it is not a trace, or its recording was not finished");
   }
   const auto file = read_below(folder, kTraceContents);
-  if (!file) return tl::unexpected<Failure>(file.error());
-  const std::string_view text(reinterpret_cast<const char*>(file->data()), file->size());
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   auto trace = parse_trace(text, (std::filesystem::path(folder) / kTraceContents).string());
-  if (trace) trace->folder = folder;
+  trace.folder = folder;
   return trace;
 }
 
-Outcome<StepGradients> read_step(const Trace& trace, std::size_t index) {
+StepGradients read_step(const Trace& trace, std::size_t index) {
   const TraceStep& step = trace.steps[index];
   StepGradients gradients(trace.tensors.size());
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!step.tensors[i]) continue;
-    auto gradient = read_gradient(trace, trace.tensors[i], *step.tensors[i]);
-    if (!gradient) return tl::unexpected<Failure>(gradient.error());
-    gradients[i] = std::move(*gradient);
+    gradients[i] = read_gradient(trace, trace.tensors[i], *step.tensors[i]);
   }
   return gradients;
 }
 
-Outcome<std::vector<float>> parse_values(Bytes file, const std::string& name,
-                                         const std::vector<std::uint64_t>& shape) {
+std::vector<float> parse_values(Bytes file, const std::string& name,
+                                const std::vector<std::uint64_t>& shape) {
   const bool is_npy = name.ends_with(".npy");
-  if (!is_npy && !name.ends_with(".dw")) return failed(name + ": a trace's files end in .npy or .dw");
+  if (!is_npy && !name.ends_with(".dw")) throw failed(name + ": a trace's files end in .npy or .dw");
   auto source = std::make_unique<MemorySource>(file);
   const auto array = is_npy ? open_npy(std::move(source), name) : open_dw(std::move(source), name);
-  if (!array) return tl::unexpected<Failure>(array.error());
-  const ArrayInfo& info = (*array)->info();
-  if (info.type != ValueType::kF32 || !info.is_plain) return not_plain(name, "float32");
+  const ArrayInfo& info = array->info();
+  if (info.type != ValueType::kF32 || !info.is_plain) throw not_plain(name, "float32");
   if (info.shape != shape) {
-    return failed(name + ": has the shape " + shape_text(info.shape) + ", but by trace.json it is " +
-                  shape_text(shape));
+    throw failed(name + ": has the shape " + shape_text(info.shape) + ", but by trace.json it is " +
+                 shape_text(shape));
   }
   if (!info.codec.empty()) {
     const auto codec = make_codec(info.codec);
-    if (!codec) return failed_reading(name, codec.error());
+    if (!codec) throw failed_reading(name, codec.error());
     if (!(*codec)->info().lossless) {
-      return failed(name + ": was encoded by " + info.codec +
-                    ", which loses something; traces hold gradients as they were");
+      throw failed(name + ": was encoded by " + info.codec +
+                   ", which loses something; traces hold gradients as they were");
     }
   }
-  return read_floats(**array, name);
+  return read_floats(*array, name);
 }
 
-Outcome<std::vector<std::uint32_t>> parse_keys(Bytes file, const std::string& name, std::uint64_t elements) {
+std::vector<std::uint32_t> parse_keys(Bytes file, const std::string& name, std::uint64_t elements) {
   const auto array = open_npy(std::make_unique<MemorySource>(file), name, true);
-  if (!array) return tl::unexpected<Failure>(array.error());
-  const ArrayInfo& info = (*array)->info();
-  if (!info.is_plain) return not_plain(name, "int64");
+  const ArrayInfo& info = array->info();
+  if (!info.is_plain) throw not_plain(name, "int64");
   if (info.shape.size() != 1) {
-    return failed(name + ": has the shape " + shape_text(info.shape) + ", and keys have one dimension");
+    throw failed(name + ": has the shape " + shape_text(info.shape) + ", and keys have one dimension");
   }
   std::vector<std::int64_t> numbers(info.count);  // as many as the file has
-  if (auto read = (*array)->read(numbers.data(), info.count); !read) {
-    return tl::unexpected<Failure>(read.error());
-  }
+  array->read(numbers.data(), info.count);
   std::vector<std::uint32_t> keys;
   keys.reserve(numbers.size());
   std::int64_t before = -1;
   for (const std::int64_t key : numbers) {
     if (key <= before || static_cast<std::uint64_t>(key) >= elements) {
-      return failed(name + ": key " + std::to_string(key) + " at " + std::to_string(keys.size()) +
-                    " does not grow from " + std::to_string(before) + ", or is not below the tensor's " +
-                    grouped(elements) + " elements");
+      throw failed(name + ": key " + std::to_string(key) + " at " + std::to_string(keys.size()) +
+                   " does not grow from " + std::to_string(before) + ", or is not below the tensor's " +
+                   grouped(elements) + " elements");
     }
     keys.push_back(static_cast<std::uint32_t>(key));
     before = key;

@@ -15,6 +15,7 @@
 
 #include "base/temporary_folder_testing.h"
 #include "cli/arrays/array_reader.h"
+#include "cli/outcome_testing.h"
 
 namespace deltawire::cli::testing {
 

@@ -38,7 +38,7 @@ struct GenerateOptions {
   bool force = false;
 };
 
-cli::Outcome<DataShape> complete(GenerateOptions& options) {
+DataShape complete(GenerateOptions& options) {
   const auto shape = find_shape(options.name);
   const auto scaled = [&](std::uint64_t whole) {
     return static_cast<std::uint64_t>(std::ceil(options.scale * static_cast<double>(whole)));
@@ -48,46 +48,42 @@ cli::Outcome<DataShape> complete(GenerateOptions& options) {
   if (features == 0) features = scaled(shape->features);
   const std::uint64_t least = std::max<std::uint64_t>(2, shape->fields.size());
   if (features < least) {
-    return cli::misused(options.name + " needs " + std::to_string(least) +
-                        " features or more; raise --scale, or name them: --features");
+    throw cli::misused(options.name + " needs " + std::to_string(least) +
+                       " features or more; raise --scale, or name them: --features");
   }
   if (features >= kKeysMax) {
-    return cli::misused("2^32 - 2 features are more than training takes; lower --scale or --features");
+    throw cli::misused("2^32 - 2 features are more than training takes; lower --scale or --features");
   }
   if (options.rows > std::uint64_t{1} << 48) {
-    return cli::misused("2^48 rows are the most; lower --scale or --rows");
+    throw cli::misused("2^48 rows are the most; lower --scale or --rows");
   }
-  if (options.weights == "-") return cli::misused("--weights: - has lines for people; name a file");
-  if (auto writable = cli::check_outputs({options.output, options.weights}, options.force, {}); !writable) {
-    return tl::unexpected<cli::Failure>(writable.error());
-  }
+  if (options.weights == "-") throw cli::misused("--weights: - has lines for people; name a file");
+  cli::check_outputs({options.output, options.weights}, options.force, {});
   return *shape;
 }
 
-cli::Outcome<void> write_rows(const GenerateOptions& options, RowGenerator& generator) {
+void write_rows(const GenerateOptions& options, RowGenerator& generator) {
   auto output = cli::OutputFile::create(options.output, options.force);
-  if (!output) return tl::unexpected<cli::Failure>(output.error());
   cli::Progress progress;
   std::string text;
   std::uint64_t bytes = 0;
   for (std::uint64_t row = 0; row < options.rows; ++row) {
     generator.append(row, text);
     if (text.size() < kTextBytes && row + 1 < options.rows) continue;
-    if (auto written = output->write(std::as_bytes(std::span(text))); !written) return written;
+    output.write(std::as_bytes(std::span(text)));
     bytes += text.size();
     text.clear();
     progress.show("generate: " + std::to_string(100 * (row + 1) / options.rows) + " % of " +
                   cli::grouped(options.rows) + " rows");
   }
-  if (auto done = output->commit(); !done) return done;
+  output.commit();
   cli::report_stream(options.output) << cli::output_name(options.output) << ": " << cli::grouped(options.rows)
                                      << " rows, " << cli::grouped(options.settings.features) << " features, "
                                      << cli::grouped(bytes) << " bytes of text\n";
-  return {};
 }
 
 // The planted model, as 'predict' reads it.
-cli::Outcome<void> write_weights(const GenerateOptions& options, const RowGenerator& generator) {
+void write_weights(const GenerateOptions& options, const RowGenerator& generator) {
   LinearModel model;
   model.weights.resize(options.settings.features + 1);  // there is no index 0
   for (std::size_t index = 1; index < model.weights.size(); ++index) {
@@ -102,19 +98,21 @@ cli::Outcome<void> write_weights(const GenerateOptions& options, const RowGenera
                                           {"noise", options.settings.noise},
                                           {"seed", options.settings.seed}}
                        .dump();
-  return write_model(options.weights, model, options.force);
+  write_model(options.weights, model, options.force);
 }
 
-cli::Outcome<void> generate(GenerateOptions& options) {
+void generate(GenerateOptions& options) {
   const auto shape = complete(options);
-  if (!shape) return tl::unexpected<cli::Failure>(shape.error());
-  RowGenerator generator(*shape, options.settings);
-  if (auto written = write_rows(options, generator); !written) return written;
-  if (options.weights.empty()) return {};
-  auto written = write_weights(options, generator);
-  std::error_code gone;
-  if (!written && options.output != "-") std::filesystem::remove(options.output, gone);
-  return written;
+  RowGenerator generator(shape, options.settings);
+  write_rows(options, generator);
+  if (options.weights.empty()) return;
+  try {
+    write_weights(options, generator);
+  } catch (const cli::Failure&) {
+    std::error_code gone;
+    if (options.output != "-") std::filesystem::remove(options.output, gone);
+    throw;
+  }
 }
 
 std::string generate_footer() {

@@ -29,46 +29,42 @@ std::string npy_front(const std::string& descr, const std::string& shape) {
   return front + text;
 }
 
-cli::Outcome<void> add_member(cli::ArchiveWriter& archive, const std::string& name, const std::string& front,
-                              Bytes values) {
-  if (auto added = archive.add(name + ".npy", front.size() + values.size()); !added) return added;
-  if (auto written = archive.write(std::as_bytes(std::span(front))); !written) return written;
-  return archive.write(values);
+void add_member(cli::ArchiveWriter& archive, const std::string& name, const std::string& front,
+                Bytes values) {
+  archive.add(name + ".npy", front.size() + values.size());
+  archive.write(std::as_bytes(std::span(front)));
+  archive.write(values);
 }
 
-tl::unexpected<cli::Failure> no_model(const std::string& path) {
+cli::Failure no_model(const std::string& path) {
   return cli::failed(cli::input_name(path) + ": is not a model of 'deltawire train linear'; train it again");
 }
 
-tl::unexpected<cli::Failure> is_packed(const std::string& name) {
+cli::Failure is_packed(const std::string& name) {
   return cli::failed(name + ": its arrays are larger than the file, which 'deltawire train linear' writes " +
                      "unpacked; save them with numpy.savez, or train it again");
 }
 
 // The members of a model are not packed, so together they are no larger than its file: a packed one could be
 // of any size.
-cli::Outcome<Members> read_members(const std::string& path) {
+Members read_members(const std::string& path) {
   auto input = cli::InputFile::open(path);
-  if (!input) return tl::unexpected<cli::Failure>(input.error());
-  const auto front = input->peek(cli::kZipMagic.size());
-  if (!front) return tl::unexpected<cli::Failure>(front.error());
-  if (!std::ranges::equal(*front, std::as_bytes(std::span(cli::kZipMagic)))) return no_model(path);
-  if (auto settled = input->settle(); !settled) return tl::unexpected<cli::Failure>(settled.error());
-  auto archive = cli::ArchiveReader::open(*input);
-  if (!archive) return tl::unexpected<cli::Failure>(archive.error());
-  std::uint64_t left = input->read()->bytes_left().value_or(0);
+  const auto front = input.peek(cli::kZipMagic.size());
+  if (!std::ranges::equal(front, std::as_bytes(std::span(cli::kZipMagic)))) throw no_model(path);
+  input.settle();
+  auto archive = cli::ArchiveReader::open(input);
+  std::uint64_t left = input.read()->bytes_left().value_or(0);
   Members members;
   while (true) {
-    auto name = (*archive)->next();
-    if (!name) return tl::unexpected<cli::Failure>(name.error());
-    if (!*name) return members;
-    std::vector<std::byte>& bytes = members[**name];
+    auto name = archive->next();
+    if (!name) return members;
+    std::vector<std::byte>& bytes = members[*name];
     while (true) {
       const std::size_t had = bytes.size();
       bytes.resize(had + cli::kCopyBlockBytes);
-      const auto got = (*archive)->read(std::span(bytes).subspan(had));
-      if (!got) return cli::failed(input->name() + ": " + got.error().message);
-      if (*got > left) return is_packed(input->name());
+      const auto got = archive->read(std::span(bytes).subspan(had));
+      if (!got) throw cli::failed(input.name() + ": " + got.error().message);
+      if (*got > left) throw is_packed(input.name());
       left -= *got;
       bytes.resize(had + *got);
       if (*got < cli::kCopyBlockBytes) break;
@@ -77,11 +73,10 @@ cli::Outcome<Members> read_members(const std::string& path) {
 }
 
 // The values of an array of so many dimensions.
-cli::Outcome<std::vector<float>> floats_in(Bytes npy, const std::string& path, std::size_t dimensions) {
+std::vector<float> floats_in(Bytes npy, const std::string& path, std::size_t dimensions) {
   const auto array = cli::open_npy(std::make_unique<cli::MemorySource>(npy), path);
-  if (!array) return tl::unexpected<cli::Failure>(array.error());
-  if ((*array)->info().shape.size() != dimensions) return no_model(path);
-  return cli::read_floats(**array, path);
+  if (array->info().shape.size() != dimensions) throw no_model(path);
+  return cli::read_floats(*array, path);
 }
 
 // The text behind the header of an array of one byte string.
@@ -96,47 +91,36 @@ std::string text_in(const std::vector<std::byte>& npy) {
 
 }  // namespace
 
-cli::Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force) {
+void write_model(const std::string& path, const LinearModel& model, bool force) {
   auto file = cli::OutputFile::create(path, force);
-  if (!file) return tl::unexpected<cli::Failure>(file.error());
-  auto archive = cli::ArchiveWriter::begin([&](Bytes bytes) { return file->write(bytes); });
-  if (!archive) return tl::unexpected<cli::Failure>(archive.error());
+  auto archive = cli::ArchiveWriter::begin([&](Bytes bytes) { file.write(bytes); });
   const std::string shape = "(" + std::to_string(model.weights.size()) + ",)";
-  cli::Outcome<void> done =
-      add_member(*archive, "weights", npy_front("<f4", shape), std::as_bytes(std::span(model.weights)));
-  if (done)
-    done = add_member(*archive, "bias", npy_front("<f4", "()"), std::as_bytes(std::span(&model.bias, 1)));
-  if (done) {
-    done = add_member(*archive, "settings", npy_front("|S" + std::to_string(model.settings.size()), "()"),
-                      std::as_bytes(std::span(model.settings)));
-  }
-  if (done) done = archive->finish();
-  if (done) done = file->flush();
-  return done ? file->commit() : done;
+  add_member(archive, "weights", npy_front("<f4", shape), std::as_bytes(std::span(model.weights)));
+  add_member(archive, "bias", npy_front("<f4", "()"), std::as_bytes(std::span(&model.bias, 1)));
+  add_member(archive, "settings", npy_front("|S" + std::to_string(model.settings.size()), "()"),
+             std::as_bytes(std::span(model.settings)));
+  archive.finish();
+  file.flush();
+  file.commit();
 }
 
-cli::Outcome<LinearModel> read_model(const std::string& path) {
+LinearModel read_model(const std::string& path) {
   auto members = read_members(path);
-  if (!members) return tl::unexpected<cli::Failure>(members.error());
   for (const char* name : {"weights.npy", "bias.npy", "settings.npy"}) {
-    if (!members->contains(name)) return no_model(path);
+    if (!members.contains(name)) throw no_model(path);
   }
   LinearModel model;
-  const auto weights = floats_in((*members)["weights.npy"], path, 1);
-  if (!weights) return tl::unexpected<cli::Failure>(weights.error());
-  const auto bias = floats_in((*members)["bias.npy"], path, 0);
-  if (!bias) return tl::unexpected<cli::Failure>(bias.error());
-  model.weights = *weights;
-  model.bias = bias->front();
-  model.settings = text_in((*members)["settings.npy"]);
+  model.weights = floats_in(members["weights.npy"], path, 1);
+  model.bias = floats_in(members["bias.npy"], path, 0).front();
+  model.settings = text_in(members["settings.npy"]);
   const auto settings = nlohmann::json::parse(model.settings, nullptr, false);
   if (!settings.is_object() || !settings.contains("loss") || !settings["loss"].is_string() ||
       !settings.contains("hash_bits") || !settings["hash_bits"].is_number_integer()) {
-    return no_model(path);
+    throw no_model(path);
   }
   const auto loss = find_loss(settings["loss"].get<std::string>());
   model.hash_bits = settings["hash_bits"].get<int>();
-  if (!loss || model.hash_bits < 0 || model.hash_bits > 31) return no_model(path);
+  if (!loss || model.hash_bits < 0 || model.hash_bits > 31) throw no_model(path);
   model.loss = *loss;
   return model;
 }

@@ -19,8 +19,8 @@ struct LinearModel {
 };
 
 // Writes the file completely, flushed to disk, or not at all.
-cli::Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force);
+void write_model(const std::string& path, const LinearModel& model, bool force);
 
-cli::Outcome<LinearModel> read_model(const std::string& path);
+LinearModel read_model(const std::string& path);
 
 }  // namespace deltawire::linear

@@ -43,37 +43,35 @@ void print_rows(const RowBlock& rows, const LinearModel& model, bool margins) {
   std::cout << text;
 }
 
-cli::Outcome<void> predict(const PredictOptions& options) {
+void predict(const PredictOptions& options) {
   const auto model = read_model(options.model);
-  if (!model) return tl::unexpected<cli::Failure>(model.error());
   const auto files = find_data_files(options.data);
-  if (!files) return cli::failed(files.error().message);
+  if (!files) throw cli::failed(files.error().message);
   ParseOptions parse;
   parse.merge_duplicates = options.merge_duplicates;
-  parse.hash_bits = model->hash_bits;
+  parse.hash_bits = model.hash_bits;
   std::uint64_t unseen = 0;
   std::uint64_t values = 0;
   const auto read = read_rows(*files, {}, parse, [&](RowSink& sink, bool) -> Status {
-    print_rows(sink.training, *model, options.margins);
-    unseen += unseen_features(sink.training, model->weights.size());
+    print_rows(sink.training, model, options.margins);
+    unseen += unseen_features(sink.training, model.weights.size());
     values += sink.training.keys.size();
     sink.training.clear();
     if (!std::cout)
       return fail(ErrorCode::kIo, "standard output cannot be written; check the disk or the pipe");
     return {};
   });
-  if (!read) return cli::failed(read.error().message);
+  if (!read) throw cli::failed(read.error().message);
   std::cout.flush();
-  if (unseen == 0) return {};
+  if (unseen == 0) return;
   const std::string unseen_of_all = cli::grouped(unseen) + " of " + cli::grouped(values) +
                                     " values have an index beyond the model's " +
-                                    cli::grouped(model->weights.size()) + " weights";
+                                    cli::grouped(model.weights.size()) + " weights";
   if (unseen > values / 2) {
-    return cli::failed(unseen_of_all + ": these are not predictions; is this the model of another data set?");
+    throw cli::failed(unseen_of_all + ": these are not predictions; is this the model of another data set?");
   }
   std::cerr << "warning: " << unseen_of_all
             << " and were ignored; check that the model belongs to this data set\n";
-  return {};
 }
 
 }  // namespace

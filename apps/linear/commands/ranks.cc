@@ -20,20 +20,20 @@
 
 namespace deltawire::linear {
 
-cli::Outcome<WorkerProcesses> WorkerProcesses::start(int count) {
+WorkerProcesses WorkerProcesses::start(int count) {
   WorkerProcesses self(count);
   if (count == 1) return self;
   if (getrandom(self.token_.data(), self.token_.size(), 0) != static_cast<ssize_t>(self.token_.size())) {
-    return cli::failed_system_call("workers", "cannot draw a token", errno);
+    throw cli::failed_system_call("workers", "cannot draw a token", errno);
   }
   auto listener = listen_tcp("127.0.0.1");  // a forked process has it no more
-  if (!listener) return cli::failed(listener.error().text());
+  if (!listener) throw cli::failed(listener.error().text());
   self.listener_ = *std::move(listener);
   self.rendezvous_ = self.listener_->endpoint();
   const pid_t parent = getpid();
   for (int rank = 1; rank < count; ++rank) {
     const pid_t child = fork();
-    if (child < 0) return cli::failed_system_call("workers", "cannot start a process", errno);
+    if (child < 0) throw cli::failed_system_call("workers", "cannot start a process", errno);
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(cli::kExitFailure);
@@ -60,16 +60,16 @@ WorkerProcesses::~WorkerProcesses() {
   }
 }
 
-cli::Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::string& settings,
-                                                                  std::chrono::milliseconds timeout) {
+std::unique_ptr<Transport> WorkerProcesses::connect(const std::string& settings,
+                                                    std::chrono::milliseconds timeout) {
   if (count_ == 1) {
     auto alone = connect_inproc(1);
-    if (!alone) return cli::failed(alone.error().text());
+    if (!alone) throw cli::failed(alone.error().text());
     return std::move(alone->front());
   }
   auto listener =
       rank_ == 0 ? Result<std::unique_ptr<Listener>>(std::move(listener_)) : listen_tcp("127.0.0.1");
-  if (!listener) return cli::failed(listener.error().text());
+  if (!listener) throw cli::failed(listener.error().text());
   MeshOptions mesh;
   mesh.rank = rank_;
   mesh.world_size = count_;
@@ -78,7 +78,7 @@ cli::Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::str
   mesh.rendezvous = rendezvous_;
   mesh.token = token_;
   auto connected = connect_tcp(*std::move(listener), mesh);
-  if (!connected) return cli::failed(connected.error().text());
+  if (!connected) throw cli::failed(connected.error().text());
   return *std::move(connected);
 }
 
@@ -86,17 +86,16 @@ namespace {
 
 constexpr int kWorkersMax = 256;
 
-cli::Outcome<Token> read_token(const std::string& path) {
+Token read_token(const std::string& path) {
   if (path.empty()) {
-    return cli::misused(
+    throw cli::misused(
         "--rendezvous needs --token-file: a file of 32 bytes that only the job's ranks have; make "
         "it with 'head -c 32 /dev/urandom'");
   }
   const auto bytes = cli::read_input(path);
-  if (!bytes) return tl::unexpected<cli::Failure>(bytes.error());
-  const auto token = token_of(*bytes);
-  if (!token || bytes->size() < token->size()) {
-    return cli::failed(path + ": has fewer than 32 bytes; make it with 'head -c 32 /dev/urandom'");
+  const auto token = token_of(bytes);
+  if (!token || bytes.size() < token->size()) {
+    throw cli::failed(path + ": has fewer than 32 bytes; make it with 'head -c 32 /dev/urandom'");
   }
   return *token;
 }
@@ -141,77 +140,72 @@ void add_rank_options(CLI::App* command, RankOptions& options) {
       ->capture_default_str();
 }
 
-cli::Outcome<Ranks> Ranks::start(const RankOptions& options) {
+Ranks Ranks::start(const RankOptions& options) {
   Ranks self(options);
   self.launched_ = find_launcher([](const char* name) { return std::getenv(name); });
-  if (auto placed = self.place(); !placed) return tl::unexpected<cli::Failure>(placed.error());
+  self.place();
   if (options.rendezvous.empty()) {
-    auto workers = WorkerProcesses::start(options.workers);
-    if (!workers) return tl::unexpected<cli::Failure>(workers.error());
-    self.workers_.emplace(*std::move(workers));
+    self.workers_.emplace(WorkerProcesses::start(options.workers));
   }
   return self;
 }
 
-cli::Outcome<void> Ranks::place() {
+void Ranks::place() {
   if (!options_.rendezvous.empty()) return place_at_rendezvous();
   if (options_.rank || options_.world || !options_.token_file.empty() || !options_.encryption.empty() ||
       !options_.listen.empty() || !options_.ports.empty()) {
-    return cli::misused(
+    throw cli::misused(
         "--rank, --world, --token-file, --encryption, --listen and --ports go with --rendezvous HOST:PORT");
   }
   // One process is not several, whoever started it.
   if (launched_ && launched_->world == 1) launched_.reset();
-  return launched_ ? refuse_launcher() : cli::Outcome<void>();
+  if (launched_) refuse_launcher();
 }
 
 // Several processes that would each train alone, and write one model over another.
-cli::Outcome<void> Ranks::refuse_launcher() const {
+void Ranks::refuse_launcher() const {
   if (options_.workers > 1) {
-    return cli::misused(described(*launched_) + ", each with --workers " + std::to_string(options_.workers) +
-                        "; leave --workers out");
+    throw cli::misused(described(*launched_) + ", each with --workers " + std::to_string(options_.workers) +
+                       "; leave --workers out");
   }
-  return cli::misused(
+  throw cli::misused(
       described(*launched_) +
       ", and each would train alone; give all ranks --rendezvous HOST:PORT and --token-file FILE");
 }
 
-cli::Outcome<void> Ranks::place_at_rendezvous() {
-  if (options_.workers > 1) return cli::misused("--workers and --rendezvous: take the one or the other");
+void Ranks::place_at_rendezvous() {
+  if (options_.workers > 1) throw cli::misused("--workers and --rendezvous: take the one or the other");
   if (launched_) {
     if (!options_.rank) options_.rank = launched_->rank;
     if (!options_.world) options_.world = launched_->world;
   }
   if (!options_.rank || !options_.world) {
-    return cli::misused("--rendezvous needs --rank and --world, where neither srun nor mpirun says them");
+    throw cli::misused("--rendezvous needs --rank and --world, where neither srun nor mpirun says them");
   }
   mesh_.rank = *options_.rank;
   mesh_.world_size = *options_.world;
   if (mesh_.world_size < 1 || mesh_.rank < 0 || mesh_.rank >= mesh_.world_size) {
-    return cli::misused("--rank " + std::to_string(mesh_.rank) + " is not in a world of " +
-                        std::to_string(mesh_.world_size) + "; ranks count from 0");
+    throw cli::misused("--rank " + std::to_string(mesh_.rank) + " is not in a world of " +
+                       std::to_string(mesh_.world_size) + "; ranks count from 0");
   }
   auto endpoint = parse_endpoint(options_.rendezvous);
-  if (!endpoint) return cli::misused("--rendezvous: " + endpoint.error().text());
+  if (!endpoint) throw cli::misused("--rendezvous: " + endpoint.error().text());
   mesh_.rendezvous = *std::move(endpoint);
   const auto ports = parse_ports(options_.ports);
-  if (!ports) return cli::misused("--ports: " + ports.error().text());
+  if (!ports) throw cli::misused("--ports: " + ports.error().text());
   ports_ = *ports;
-  const auto token = read_token(options_.token_file);
-  if (!token) return tl::unexpected<cli::Failure>(token.error());
-  mesh_.token = *token;
+  mesh_.token = read_token(options_.token_file);
   const auto encryption = parse_encryption(options_.encryption.empty() ? "auto" : options_.encryption);
-  if (!encryption) return cli::misused("--encryption: " + encryption.error().text());
+  if (!encryption) throw cli::misused("--encryption: " + encryption.error().text());
   mesh_.encryption = *encryption;
-  return {};
 }
 
-cli::Outcome<std::unique_ptr<Transport>> Ranks::connect(const std::string& settings) {
+std::unique_ptr<Transport> Ranks::connect(const std::string& settings) {
   if (!options_.rendezvous.empty()) return meet(settings);
   return workers_->connect(settings, options_.timeout());
 }
 
-cli::Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings) const {
+std::unique_ptr<Transport> Ranks::meet(const std::string& settings) const {
   MeshOptions mesh = mesh_;
   mesh.settings = settings;
   mesh.connect_timeout = options_.timeout();
@@ -219,15 +213,15 @@ cli::Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings
   auto listener = listen_for(*mesh.rendezvous, mesh.rank, ports_, options_.listen, mesh.connect_timeout);
   if (!listener) {
     const bool taken = listener.error().code == ErrorCode::kAddressInUse && mesh.rank == 0;
-    return cli::failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().text() +
-                       (taken ? "; is there another rank 0?" : ""));
+    throw cli::failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().text() +
+                      (taken ? "; is there another rank 0?" : ""));
   }
   // Whole seconds, of a name that was looked up: errors shall have the user's number otherwise.
   const auto took = std::chrono::floor<std::chrono::seconds>(Clock::now() - begun);
   mesh.connect_timeout =
       std::max<std::chrono::milliseconds>(mesh.connect_timeout - took, std::chrono::milliseconds(1));
   auto connected = connect_tcp(*std::move(listener), mesh);
-  if (!connected) return cli::failed(connected.error().text());
+  if (!connected) throw cli::failed(connected.error().text());
   return *std::move(connected);
 }
 

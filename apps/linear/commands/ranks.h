@@ -27,7 +27,7 @@ class WorkerProcesses {
  public:
   // Forks into `count` processes, of which this one is rank 0. The others return from here too, must end with
   // _exit(), and die with this process. Call it before starting any thread.
-  static cli::Outcome<WorkerProcesses> start(int count);
+  static WorkerProcesses start(int count);
   WorkerProcesses(WorkerProcesses&& other) = default;  // leaves no process in `other`
   WorkerProcesses& operator=(WorkerProcesses&&) = delete;
   ~WorkerProcesses();  // waits a second for them, then kills them, as one may hang
@@ -35,8 +35,7 @@ class WorkerProcesses {
   int rank() const noexcept { return rank_; }
 
   // The mesh of all ranks. Once. `settings`: MeshOptions::settings.
-  cli::Outcome<std::unique_ptr<Transport>> connect(const std::string& settings,
-                                                   std::chrono::milliseconds timeout);
+  std::unique_ptr<Transport> connect(const std::string& settings, std::chrono::milliseconds timeout);
 
  private:
   explicit WorkerProcesses(int count) : count_(count) {}
@@ -73,21 +72,21 @@ class Ranks {
   // Determines this process's rank; with --workers it forks (WorkerProcesses::start). Call it before starting
   // any thread. Errors: contradictory options; a launcher that started several processes which could not
   // connect.
-  static cli::Outcome<Ranks> start(const RankOptions& options);
+  static Ranks start(const RankOptions& options);
 
   // Whether this process was forked by rank 0, which reports errors for it.
   bool is_silent() const noexcept { return workers_ && workers_->rank() != 0; }
 
   // The mesh of all ranks. Once. `settings`: must be the same on all ranks (MeshOptions::settings).
-  cli::Outcome<std::unique_ptr<Transport>> connect(const std::string& settings);
+  std::unique_ptr<Transport> connect(const std::string& settings);
 
  private:
   explicit Ranks(const RankOptions& options) : options_(options) {}
 
-  cli::Outcome<void> place();
-  cli::Outcome<void> place_at_rendezvous();
-  cli::Outcome<void> refuse_launcher() const;
-  cli::Outcome<std::unique_ptr<Transport>> meet(const std::string& settings) const;
+  void place();
+  void place_at_rendezvous();
+  void refuse_launcher() const;
+  std::unique_ptr<Transport> meet(const std::string& settings) const;
 
   RankOptions options_;
   std::optional<Launched> launched_;

@@ -69,22 +69,22 @@ struct TrainCommandOptions {
   }
 };
 
-cli::Outcome<void> complete(TrainCommandOptions& options) {
+void complete(TrainCommandOptions& options) {
   options.train.loss = *find_loss(options.loss);
   auto optimizer = parse_optimizer(options.optimizer);
-  if (!optimizer) return cli::misused("--optimizer: " + optimizer.error().text());
+  if (!optimizer) throw cli::misused("--optimizer: " + optimizer.error().text());
   const Rates rates = default_rates(optimizer->kind);
   optimizer->learning_rate = options.learning_rate.value_or(rates.learning_rate);
   options.train.rate_decay = options.rate_decay.value_or(rates.decay);
   optimizer->weight_decay = options.l2;
-  if (auto made = LazyOptimizer::make(*optimizer, 0); !made) return cli::misused(made.error().text());
+  if (auto made = LazyOptimizer::make(*optimizer, 0); !made) throw cli::misused(made.error().text());
   options.train.optimizer = *optimizer;
   if (options.average_power && !options.average)
-    return cli::misused("--average-power: --no-average keeps none");
+    throw cli::misused("--average-power: --no-average keeps none");
   if (options.average_power) options.train.average_power = options.average_power;
   if (!options.average) options.train.average_power.reset();
   if (const Status usable = check_exchange_spec(options.codec); !usable)
-    return cli::misused("--codec: " + usable.error().text());
+    throw cli::misused("--codec: " + usable.error().text());
   options.train.stop = options.stop / 100;
   options.data.parse.held_out = options.held_out / 100;
   options.data.parse.seed = options.train.seed;
@@ -95,13 +95,13 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
   alike.erase("test");
   alike.erase("workers");
   options.alike = alike.dump();
-  if (options.model == "-") return cli::misused("--model: - has the lines for people; name a file");
+  if (options.model == "-") throw cli::misused("--model: - has the lines for people; name a file");
   std::vector<std::string> inputs{options.ranks.token_file};
   for (const auto& patterns : {options.data.data, options.data.tests}) {
     for (const std::string& pattern : patterns)
       std::ranges::copy(paths_of(pattern), std::back_inserter(inputs));
   }
-  return cli::check_outputs({options.model, options.json}, options.force, inputs);
+  cli::check_outputs({options.model, options.json}, options.force, inputs);
 }
 
 // Where the optimizer doesn't go with the codec. Pairs without a residual are not concerned.
@@ -120,12 +120,9 @@ std::string exchange_line(const Exchange& exchange) {
   return "exchange by " + exchange.spec();
 }
 
-cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
+Result<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
   auto store = load_data(options.data, {exchange.rank(), exchange.world()}, cli::interrupted);
-  if (!store) {
-    exchange.abort(store.error().text());
-    return cli::failed(store.error().text());
-  }
+  if (!store) return forward_error(store);
   const bool prints = exchange.rank() == 0 && options.json != "-";
   if (exchange.rank() == 0 && exchange.world() > 1) warn_of_optimizer(options);
   Trainer trainer(options.train, *store, exchange);
@@ -141,12 +138,10 @@ cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange)
                                 },
                             .interrupted = cli::interrupted});
   if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
-  if (model) return *std::move(model);
-  exchange.abort(model.error().text());
-  return cli::failed(model.error().text());
+  return model;
 }
 
-cli::Outcome<void> keep(const TrainCommandOptions& options, const Exchange& exchange, TrainedModel& trained) {
+void keep(const TrainCommandOptions& options, const Exchange& exchange, TrainedModel& trained) {
   nlohmann::ordered_json settings = options.settings();
   settings["exchange_used"] = exchange.spec();
   if (!options.model.empty()) {
@@ -158,45 +153,48 @@ cli::Outcome<void> keep(const TrainCommandOptions& options, const Exchange& exch
       model.bias = model.weights.back();
       model.weights.pop_back();
     }
-    if (auto written = write_model(options.model, model, options.force); !written) return written;
+    write_model(options.model, model, options.force);
   }
-  return cli::write_output(options.json, train_json(settings, options.train, trained), options.force);
+  cli::write_output(options.json, train_json(settings, options.train, trained), options.force);
 }
 
-cli::Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
+void train_as(TrainCommandOptions& options, Ranks& ranks) {
   auto transport = ranks.connect(options.alike);
-  if (!transport) return tl::unexpected<cli::Failure>(transport.error());
-  options.world = (*transport)->world_size();
-  const bool writes = (*transport)->rank() == 0;
+  options.world = transport->world_size();
+  const bool writes = transport->rank() == 0;
   auto exchange =
-      Exchange::open(options.codec, *std::move(transport), options.train.seed, options.ranks.timeout());
-  if (!exchange) return cli::failed(exchange.error().text());
+      Exchange::open(options.codec, std::move(transport), options.train.seed, options.ranks.timeout());
+  if (!exchange) throw cli::failed(exchange.error().text());
   auto trained = fit(options, **exchange);
+  if (!trained) (*exchange)->abort(trained.error().text());
   (*exchange)->close();
-  if (cli::interrupted()) {
-    return tl::unexpected<cli::Failure>(
-        cli::Failure{cli::kExitInterrupted, "interrupted: no model is written"});
+  if (cli::interrupted()) throw cli::Failure{cli::kExitInterrupted, "interrupted: no model is written"};
+  if (!trained) throw cli::failed(trained.error().text());
+  if (!writes) return;
+  try {
+    keep(options, **exchange, *trained);
+  } catch (cli::Failure& failure) {
+    failure.message += "; make room, and train again";
+    throw;
   }
-  if (!trained) return tl::unexpected<cli::Failure>(trained.error());
-  if (!writes) return {};
-  auto kept = keep(options, **exchange, *trained);
-  if (!kept) kept.error().message += "; make room, and train again";
-  return kept;
 }
 
-cli::Outcome<void> train(TrainCommandOptions& options) {
-  if (auto completed = complete(options); !completed) return completed;
+void train(TrainCommandOptions& options) {
+  complete(options);
   // Before there are processes, so that a missing file is reported once.
   for (const auto* files : {&options.data.data, &options.data.tests}) {
-    if (const auto found = find_data_files(*files); !found) return cli::failed(found.error().text());
+    if (const auto found = find_data_files(*files); !found) throw cli::failed(found.error().text());
   }
   cli::catch_interrupts();
   auto ranks = Ranks::start(options.ranks);
-  if (!ranks) return tl::unexpected<cli::Failure>(ranks.error());
-  cli::Outcome<void> done = train_as(options, *ranks);
-  // A forked worker stays silent: rank 0 reports its errors.
-  if (ranks->is_silent()) _exit(done ? 0 : done.error().exit_status);
-  return done;
+  try {
+    train_as(options, ranks);
+  } catch (const cli::Failure& failure) {
+    // A forked worker stays silent: rank 0 reports its errors.
+    if (ranks.is_silent()) _exit(failure.exit_status);
+    throw;
+  }
+  if (ranks.is_silent()) _exit(0);
 }
 
 std::string train_footer() {

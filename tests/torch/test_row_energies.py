@@ -96,6 +96,26 @@ def test_every_rank_gets_the_exact_mean_squares(spec):
         assert digest == ranks[0][2], "the replicas differ"
 
 
+def of_unequal_rows(rank, world_size, report):
+    """How much of a row has arrived by step, whose gradient is a hundredth of the other's."""
+    model, optimizer, hook = registered("gather(3lc)", torch.nn.Linear(512, 2, bias=False))
+    arrived = []
+    with contextlib.closing(hook):
+        for step in range(3):
+            torch.manual_seed(10 * step + rank)
+            optimizer.zero_grad()
+            (model(torch.randn(8, 512)) * torch.tensor([1, 0.01])).sum().backward()
+            arrived.append(model.module.weight.grad[1].count_nonzero().item())
+            optimizer.step()
+    return arrived, fingerprint(model)
+
+
+def test_once_scales_are_known_rows_with_small_gradients_are_sent_too():
+    (arrived, digest), other = results(of_unequal_rows, 2)
+    assert arrived[0] == 0 < min(arrived[1:])
+    assert other == (arrived, digest)
+
+
 def accumulated(rank, world_size, report):
     """Two passes, of which the second is exchanged."""
     model, _, hook = registered()

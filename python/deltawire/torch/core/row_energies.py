@@ -45,7 +45,8 @@ class RowEnergies:
         key: int,
         gradients: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]],
     ) -> "Beside | None":
-        """Computes those of a bucket before its `Staging.load`; None if it has no such tensor.
+        """Computes those of a bucket before its `Staging.load`, and divides its rows by the rule's
+        scales until the exchange is over; None if it has no such tensor.
 
         Args:
             staging, buffer: of the bucket.
@@ -58,22 +59,26 @@ class RowEnergies:
         for parameter, values, before in gradients:
             if id(parameter) in needed and values.numel():
                 count = row_count(local_part(parameter))
-                parts.append((id(parameter), slice(rows, rows + count), values, before))
+                parts.append(_Part(parameter, slice(rows, rows + count), values, before))
                 rows += count
         if not parts:
             return None
         memory = self._memory(key, rows, staging, buffer)
         with staging.aside(buffer):
             here = memory if memory.device == buffer.device else memory.to(buffer.device)
-            for _, at, values, _ in parts:
-                mean_squares(values, here[at])
+            for part in parts:
+                mean_squares(part.values, here[part.at])
+                if part.values.dtype != torch.float16:  # which ends soon after large gradients
+                    part.divide(self._rule.scales_of(part.parameter))
             if here is not memory:
                 memory.copy_(here, non_blocking=True)
         staging.lend(memory)
 
         def end(arrived: bool) -> None:
-            if arrived:
-                with staging.returning(buffer):
+            with staging.returning(buffer):
+                for part in parts:
+                    part.multiply()
+                if arrived:
                     self._receive(parts, memory)
             staging.release(memory)
             self._buffers[key] = memory
@@ -104,19 +109,43 @@ class RowEnergies:
         ]
 
     @torch.no_grad()
-    def _receive(self, parts: list[tuple], memory: torch.Tensor) -> None:
+    def _receive(self, parts: list["_Part"], memory: torch.Tensor) -> None:
         """Hands the means to the rule, once those of the gradients are in the bucket."""
-        device = parts[0][2].device
+        device = parts[0].values.device
         # A mean of N gradients that differ independently has 1 / N of their mean squares.
         squares = memory.to(device, non_blocking=True) / self._world_size
-        for key, at, values, before in parts:
-            mine = squares[at]
-            index = _index_of_largest(values)
-            value = values.take(index)
-            if before is not None:
+        for part in parts:
+            key, mine = id(part.parameter), squares[part.at]
+            index = _index_of_largest(part.values)
+            value = part.values.take(index)
+            if part.before is not None:
                 mine = mine + self._rule.received[key].squares
-                value = value + before.reshape(-1).take(index)
+                value = value + part.before.reshape(-1).take(index)
             self._rule.received[key] = Received(mine, index, value)
+
+
+@dataclasses.dataclass
+class _Part:
+    """A tensor of a bucket: where its mean squares are in the memory, and its own part of it."""
+
+    parameter: torch.Tensor
+    at: slice
+    values: torch.Tensor
+    before: torch.Tensor | None
+    scales: torch.Tensor | None = None
+
+    def divide(self, scales: torch.Tensor | None) -> None:
+        self.scales = scales
+        if scales is not None:
+            self.values.view(len(scales), -1).div_(scales.view(-1, 1))
+
+    @torch.no_grad()
+    def multiply(self) -> None:
+        """Undoes it."""
+        if self.scales is not None:
+            if self.scales.device.type != "cpu":  # they may be of another stream
+                self.scales.record_stream(torch.cuda.current_stream(self.scales.device))
+            self.values.view(len(self.scales), -1).mul_(self.scales.view(-1, 1))
 
 
 def energies_for(rules: OptimizerRules, min_elements: int, world_size: int) -> RowEnergies | None:

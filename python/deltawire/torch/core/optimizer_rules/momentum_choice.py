@@ -140,6 +140,10 @@ class SoughtRules(OptimizerRules):
         """As of `RowSecondMoment`."""
         return self._rules[0].needs() if self._rules else set()
 
+    def scales_of(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        """As of `RowSecondMoment`."""
+        return self._rules[0].scales_of(parameter) if self._rules else None
+
     def take(self, optimizer: torch.optim.Optimizer) -> Taken:
         """Before an optimizer's first step: makes and attaches its rule, if it has one."""
         try:

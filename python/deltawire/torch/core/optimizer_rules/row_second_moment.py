@@ -25,6 +25,8 @@ from deltawire.torch.core.optimizer_rules.rows import (
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
+_TINY = torch.finfo(torch.float32).tiny
+_LEAST_SCALE = 1 / 1000  # a row that had no gradient for long may have a large one
 _REFUSED = ("amsgrad", "capturable", "differentiable")
 
 
@@ -116,6 +118,20 @@ class RowSecondMoment(OptimizerRule):
         """id(parameter) of the tensors whose mean squares it needs in the coming step."""
         return self.held & self._coded.at(self.step).keys()
 
+    @torch.no_grad()
+    def scales_of(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        """By what the rows of its gradient are divided while they are coded, float32: the roots of
+        their second moments, relative to the largest, as they were after the last step, alike on
+        all ranks. So a step sends what moves weights most, of whatever row; else rows with large
+        gradients alone. None: one row, or no second moment yet."""
+        state = self._optimizer.state.get(parameter)
+        if not state:
+            return None
+        roots = self._known_of(state, parameter).squares.sqrt()
+        if len(roots) == 1:
+            return None
+        return roots.div_(roots.max().clamp_(min=_TINY)).clamp_(min=_LEAST_SCALE)
+
     def begins_late(self, received: dict[int, Received]) -> None:
         """The first step comes before any mean squares have: they will be in `received`."""
         self.received, self._is_late = received, True
@@ -190,14 +206,19 @@ class RowSecondMoment(OptimizerRule):
 
     def _at_next_step(self, state: dict, parameter: torch.Tensor) -> _Known:
         """What is known of the parameter, with the coming step counted."""
+        known = self._known_of(state, parameter)
+        known.counter += 1
+        known.version, known.steps = known.counter._version, known.steps + 1
+        return known
+
+    def _known_of(self, state: dict, parameter: torch.Tensor) -> _Known:
         counter = state["step"]
         known = self._known.get(id(parameter))
         if known is None or known.counter is not counter or known.version != counter._version:
             count = row_count(local_part(parameter))
             squares = means_of_rows(local_part(state["exp_avg_sq"]), count)
-            known = self._known[id(parameter)] = _Known(counter, 0, int(counter), squares)
-        counter += 1
-        known.version, known.steps = counter._version, known.steps + 1
+            version = counter._version
+            known = self._known[id(parameter)] = _Known(counter, version, int(counter), squares)
         return known
 
     def _squares_of(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

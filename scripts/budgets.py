@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 145_780,
-    "library (src, include, python), lines": 112_510,
-    "library, files": 776,
-    "of it python, lines": 32_222,
-    "lab, lines": 11_063,
-    "tests without golden files and traces, lines": 104_755,
-    "files tracked": 3_373,
+    "product code, lines": 145_215,
+    "library (src, include, python), lines": 112_059,
+    "library, files": 773,
+    "of it python, lines": 31_874,
+    "lab, lines": 11_080,
+    "tests without golden files and traces, lines": 104_746,
+    "files tracked": 3_371,
 }
 
 

@@ -6,7 +6,6 @@ from spec_hashes import crc32c, xxh64
 
 
 def file_header(spec: bytes, shape: tuple[int, ...], least: int = 0, dtype: int = 1) -> bytes:
-    """Build the header of a file."""
     size = 32 + 8 * len(shape) + len(spec) + 4
     head = b"DWFILE\r\n" + struct.pack("<HBBIQII", 1, dtype, len(shape), size, least, len(spec), 0)
     head += struct.pack(f"<{len(shape)}Q", *shape) + spec

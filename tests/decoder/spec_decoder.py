@@ -118,7 +118,6 @@ class Head:
 
 
 def parse_file_header(data: bytes) -> FileHeader:
-    """Check and read the header of a file."""
     require(len(data) >= FILE_FIXED, "Truncated", "file header")
     require(data[:8] == FILE_MAGIC, "Corrupt", "file magic")
     version, dtype, dimensions, header_bytes, min_elements, spec_bytes, cut = struct.unpack_from(

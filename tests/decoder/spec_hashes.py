@@ -81,7 +81,6 @@ def _stripes(data: bytes, seed: int) -> int:
 
 @functools.cache  # of specs and layouts, which many files of a test have in common
 def xxh64(data: bytes, seed: int = 0) -> int:
-    """XXH64 of data."""
     state = _stripes(data, seed) if len(data) >= 32 else (seed + _P5) & _MASK64
     state = (state + len(data)) & _MASK64
     at = len(data) & ~31

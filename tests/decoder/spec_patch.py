@@ -141,7 +141,6 @@ def chunk(code: bytes, old: np.ndarray, kind: int) -> np.ndarray:
 
 
 def digest(weights: np.ndarray, chunk_elements: int) -> int:
-    """The digest of a tensor."""
     parts = range(0, weights.size, chunk_elements)
     each = [xxh64(weights[i : i + chunk_elements].tobytes()) for i in parts]
     return xxh64(struct.pack(f"<{len(each)}Q", *each))

@@ -27,16 +27,12 @@ CHUNK_ELEMENTS = 2**16  # of a digest of weights
 
 
 class Tensor(NamedTuple):
-    """A tensor of a file."""
-
     dtype: str
     shape: list[int]
     data: bytes
 
 
 class File(NamedTuple):
-    """A safetensors file."""
-
     header: bytes
     metadata: dict[str, str]
     tensors: dict[str, Tensor]  # in the order of their data
@@ -97,7 +93,6 @@ def read_tensors(header: bytes, data: bytes | None) -> tuple[dict[str, str], dic
 
 
 def read(file: bytes) -> File:
-    """A safetensors file."""
     require(len(file) >= 8, "Truncated", "no length of a header")
     (length,) = struct.unpack_from("<Q", file)
     require(length <= MOST_HEADER_BYTES, "Limit", "a header that is too long")
@@ -112,7 +107,6 @@ def type_of(dtype: str) -> int:
 
 
 def weights_digest(tensor: Tensor) -> int:
-    """The digest of a tensor's weights."""
     kind = type_of(tensor.dtype)
     weights = np.frombuffer(tensor.data, f"<u{spec_patch.TYPES[kind][0]}")
     return spec_patch.digest(weights, CHUNK_ELEMENTS)
@@ -136,7 +130,6 @@ def file_digest(header: bytes, model: str) -> str:
 
 
 def new_tensor(name: str, wanted: Tensor, patch: File, old: File) -> Tensor:
-    """A tensor of the new model."""
     full, code = (patch.tensors.get(f"{kind}:{name}") for kind in ("full", "patch"))
     left_out = full is None and code is None
     may_be = patch.metadata["format_version"] == "2"

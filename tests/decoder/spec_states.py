@@ -66,8 +66,6 @@ class ServedPart:
 
 @dataclass(frozen=True)
 class Served:
-    """A server's state."""
-
     step: int
     hash: int
     learning_rate: float
@@ -106,7 +104,6 @@ def opened(state: bytes, magic: bytes, head: int) -> bytes:
 
 
 def channel_entries(state: bytes) -> list[Entry]:
-    """A channel's state."""
     reader = Reader(opened(state, b"DWSTATE\n", 24))
     entries = []
     for _ in range(reader.numbers("IQ")[0]):
@@ -134,7 +131,6 @@ def optimizer_moments(state: bytes) -> dict[str, Moments]:
 
 
 def server_state(state: bytes) -> Served:
-    """A server's state."""
     reader = Reader(opened(state, b"DWSERVER", HEAD))
     count, step, state_hash, rate, pull_bytes, optimizer_bytes = reader.numbers("IQQdQQ")
     parts = []
@@ -148,7 +144,6 @@ def server_state(state: bytes) -> Served:
 
 
 def worker_state(state: bytes) -> Worked:
-    """A worker's state."""
     reader = Reader(opened(state, b"DWWORKER", HEAD))
     count, step, state_hash = reader.numbers("IQQ")
     parts = []

@@ -65,7 +65,7 @@ class _Attention(nn.Module):
 
 class SentenceEncoder(nn.Module):
     """A classifier of sentences in the manner of BERT: learned places, attention in both
-    directions, no dropout; the mean of the last layer decides.
+    directions, no dropout; the mean of the last layer over a sentence's words decides.
 
     Input: int64 of shape (batch, length), 0 where there is no word. Output: logits of shape
     (batch, 2).
@@ -74,7 +74,8 @@ class SentenceEncoder(nn.Module):
     def __init__(self, vocabulary: int, width: int, layers: int, places: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
-        self.places = nn.Parameter(0.02 * torch.randn(places, width))
+        self.places = nn.Parameter(0.1 * torch.randn(places, width))
+        nn.init.normal_(self.embedding.weight, std=0.1)
         layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.decoder = nn.Linear(width, 2)
@@ -82,7 +83,9 @@ class SentenceEncoder(nn.Module):
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         """Logits."""
         hidden = self.embedding(words) + self.places[: words.shape[1]]
-        return self.decoder(self.encoder(hidden).mean(dim=1))
+        hidden = self.encoder(hidden, src_key_padding_mask=words == 0)
+        present = (words != 0).unsqueeze(-1)
+        return self.decoder((hidden * present).sum(dim=1) / present.sum(dim=1))
 
 
 class SparseLogisticRegression(nn.Module):

@@ -188,7 +188,7 @@ def test_a_second_rank_0_is_refused(data: Path, token: Path) -> None:
         (["--rendezvous", "a:80", "--rank", "-1"], "--rank -1 is not in a world of 2"),
         (["--rendezvous", "a:80", "--ports", "9-8"], "--ports"),
         (["--rendezvous", "a:80", "--workers", "2"], "the one or the other"),
-        (["--rendezvous", "a:80", "--encryption", "on"], "--encryption: encryption is"),
+        (["--rendezvous", "a:80", "--encryption", "on"], "--encryption: encryption, or"),
         ([], "go with --rendezvous"),
     ],
 )

@@ -68,6 +68,7 @@ struct OptimizerRule {
   // Of kSecondMomentByRows, in units of the rate: the most that a row's root mean square and an element is.
   double most_rms = 0;
   double longest_step = 0;
+  double least_scale = 0;  // of a row while it is coded, relative to the largest; 0: it is coded as it is
 
   std::string warning;  // where the rule is not applied, or there is none
   std::string remark;   // of what training loses in spite of the rule

@@ -52,6 +52,8 @@ void bind_values(nb::module_& module) {
       .def_ro("most_rms", &OptimizerRule::most_rms,
               "Of a row's step, in units of the rate, with a second moment by rows.")
       .def_ro("longest_step", &OptimizerRule::longest_step, "Likewise, of an element's.")
+      .def_ro("least_scale", &OptimizerRule::least_scale,
+              "Of a row while it is coded, relative to the largest; 0: rows are coded as they are.")
       .def_ro("warning", &OptimizerRule::warning, "Where the rule is not applied, or there is none.")
       .def_ro("remark", &OptimizerRule::remark, "Of what training loses in spite of the rule.")
       .def_ro("refusal", &OptimizerRule::refusal,

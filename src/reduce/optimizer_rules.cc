@@ -63,6 +63,9 @@ constexpr double kPullWithRows = 0.5;
 constexpr double kMostRmsWithRows = 1;
 constexpr double kLongestStepWithRows = 3;
 
+// Rows relative to their second moments, for codecs whose threshold follows the values (twobit's does not).
+constexpr double kLeastRowScale = 1e-3;
+
 constexpr double kSparseS = 1.75;  // from which on 3lc was seen to lose much under any optimizer
 
 constexpr std::string_view kLatePage = "docs/results/training/late-codecs.md";
@@ -236,7 +239,10 @@ OptimizerRule rule_of_late(const SpecRule& rule, const OptimizerTraits& optimize
 OptimizerRule rule_of_spikes(const SpecRule& rule, const OptimizerTraits& optimizer, OptimizerPlace place) {
   OptimizerRule found;
   const bool is_by_rows = is_adam(optimizer.family) && rule.momentum == 0;
-  if (is_by_rows) found = by_rows(kBeta1WithRows);
+  if (is_by_rows) {
+    found = by_rows(kBeta1WithRows);
+    found.least_scale = kLeastRowScale;
+  }
   if (divides_by_squares(optimizer) || optimizer.family == OptimizerFamily::kLion) {
     found.warning = of_spikes(rule, optimizer, place);
   }

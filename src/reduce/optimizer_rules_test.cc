@@ -107,6 +107,7 @@ TEST(OptimizerRules, HaveConstants) {
   EXPECT_EQ(rows.rate_share, 1);
   EXPECT_EQ(rows.most_rms, 1);
   EXPECT_EQ(rows.longest_step, 3);
+  EXPECT_EQ(rows.least_scale, 1e-3);
   const OptimizerRule late = rule_of("topk", adamw);
   EXPECT_EQ(late.beta1, 0);
   EXPECT_EQ(late.pull, 0);
@@ -115,7 +116,7 @@ TEST(OptimizerRules, HaveConstants) {
   EXPECT_EQ(both.beta1, 0);
   EXPECT_EQ(both.rate_share, 1);
   EXPECT_EQ(both.most_rms, 1);
-  EXPECT_EQ(both.longest_step, 3);
+  EXPECT_EQ(both.least_scale, 0) << "its threshold has the gradient's unit";
 }
 
 TEST(OptimizerRules, SayWhatIsLostAndWhatToWrite) {

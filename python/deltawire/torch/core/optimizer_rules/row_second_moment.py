@@ -26,7 +26,6 @@ from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 _TINY = torch.finfo(torch.float32).tiny
-_LEAST_SCALE = 1 / 1000  # a row that had no gradient for long may have a large one
 _REFUSED = ("amsgrad", "capturable", "differentiable")
 
 
@@ -96,7 +95,7 @@ class RowSecondMoment(OptimizerRule):
         pull: how fine it needs means to be, for `Session.refine_means`.
     """
 
-    _named = "second moment by rows"
+    _named = "second moment by scaled rows"
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, coded: CodedTensors, advice: _core.OptimizerRule
@@ -123,14 +122,15 @@ class RowSecondMoment(OptimizerRule):
         """By what the rows of its gradient are divided while they are coded, float32: the roots of
         their second moments, relative to the largest, as they were after the last step, alike on
         all ranks. So a step sends what moves weights most, of whatever row; else rows with large
-        gradients alone. None: one row, or no second moment yet."""
+        gradients alone. None: one row, no second moment yet, or a codec that wants none."""
         state = self._optimizer.state.get(parameter)
-        if not state:
+        least = self._advice.least_scale
+        if not (state and least):
             return None
         roots = self._known_of(state, parameter).squares.sqrt()
         if len(roots) == 1:
             return None
-        return roots.div_(roots.max().clamp_(min=_TINY)).clamp_(min=_LEAST_SCALE)
+        return roots.div_(roots.max().clamp_(min=_TINY)).clamp_(min=least)
 
     def begins_late(self, received: dict[int, Received]) -> None:
         """The first step comes before any mean squares have: they will be in `received`."""

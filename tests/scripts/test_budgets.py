@@ -3,10 +3,10 @@
 import subprocess
 from pathlib import Path
 
-import budgets  # noqa: E402
 import pytest
-from planted import bare, check
+from planted import bare, check, check_layers
 
+budgets = check_layers.budgets
 PRODUCT, LIBRARY, FILES, PYTHON, LAB, TESTS, TRACKED = budgets.LIMITS
 
 

@@ -24,10 +24,10 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 145_215,
-    "library (src, include, python), lines": 112_071,
+    "product code, lines": 145_208,
+    "library (src, include, python), lines": 112_067,
     "library, files": 773,
-    "of it python, lines": 31_876,
+    "of it python, lines": 31_875,
     "lab, lines": 11_080,
     "tests without golden files and traces, lines": 104_747,
     "files tracked": 3_371,

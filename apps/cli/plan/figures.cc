@@ -325,11 +325,9 @@ FiguresFile parse_figures(const std::string& text, const std::string& name) {
     throw failed(name + ": has no \"figures\"; 'deltawire plan --json' writes such files");
   }
   FiguresFile file;
-  auto figures = parse_list<CodecFigures>(*codecs, name + ": figures", parse_codec);
-  file.codecs = std::move(figures);
+  file.codecs = parse_list<CodecFigures>(*codecs, name + ": figures", parse_codec);
   if (const auto tensors = json.find("tensors"); tensors != json.end()) {
-    auto list = parse_list<PlanTensor>(*tensors, name + ": tensors", parse_plan_tensor);
-    file.tensors = std::move(list);
+    file.tensors = parse_list<PlanTensor>(*tensors, name + ": tensors", parse_plan_tensor);
   }
   return file;
 }

@@ -1,4 +1,4 @@
-"""The mean squares of gradients' rows, which travel beside a coded bucket."""
+"""The mean squares of gradients' rows, which travel beside a bucket and scale it while coded."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
@@ -68,7 +68,7 @@ class RowEnergies:
             here = memory if memory.device == buffer.device else memory.to(buffer.device)
             for part in parts:
                 mean_squares(part.values, here[part.at])
-                if part.values.dtype != torch.float16:  # which ends soon after large gradients
+                if part.values.dtype != torch.float16:  # whose range is too small for it
                     part.divide(self._rule.scales_of(part.parameter))
             if here is not memory:
                 memory.copy_(here, non_blocking=True)

@@ -50,7 +50,7 @@ class Policy:
     grace: int = 16
 
     def __post_init__(self) -> None:
-        spans = self.merged if isinstance(self.merged, tuple | list) else (1,)
+        spans = self.merged if isinstance(self.merged, tuple | list) else (1,)  # refused as 1 is
         if len({arguments.check_positive("merged", span) for span in spans} - {1}) < len(spans):
             raise invalid(f"merged={self.merged!r}: give different spans, each above 1")
         arguments.check_positive("snapshot_every", self.snapshot_every)

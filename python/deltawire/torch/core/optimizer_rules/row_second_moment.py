@@ -124,13 +124,12 @@ class RowSecondMoment(OptimizerRule):
         all ranks. So a step sends what moves weights most, of whatever row; else rows with large
         gradients alone. None: one row, no second moment yet, or a codec that wants none."""
         state = self._optimizer.state.get(parameter)
-        least = self._advice.least_scale
-        if not (state and least):
+        if not (state and self._advice.least_scale):
             return None
         roots = self._known_of(state, parameter).squares.sqrt()
         if len(roots) == 1:
             return None
-        return roots.div_(roots.max().clamp_(min=_TINY)).clamp_(min=least)
+        return roots.div_(roots.max().clamp_(min=_TINY)).clamp_(min=self._advice.least_scale)
 
     def begins_late(self, received: dict[int, Received]) -> None:
         """The first step comes before any mean squares have: they will be in `received`."""

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "deltawire/result.h"
@@ -20,6 +21,15 @@ struct FormatVersions {
 
 // kUnsupportedVersion unless `found`, the version in the bytes of `what`, is one of `read`. The message names
 // all of them, and says which version of deltawire reads these bytes.
-Status check_format_version(std::string_view what, std::uint64_t found, FormatVersions read);
+inline Status check_format_version(std::string_view what, std::uint64_t found, FormatVersions read) {
+  if (found >= read.oldest && found <= read.newest) return {};
+  std::string message = std::string(what) + ": format " + std::to_string(found) +
+                        ", but this build reads format " + std::to_string(read.oldest);
+  if (read.newest > read.oldest) message += " to " + std::to_string(read.newest);
+  message += "; ";
+  message += found > read.newest ? "use a newer version of deltawire"
+                                 : "use the version of deltawire that wrote it, or write it again";
+  return fail(ErrorCode::kUnsupportedVersion, message);
+}
 
 }  // namespace deltawire

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/memory_meter.h"
-#include "channel/velocity.h"
+#include "channel/feedback.h"
 #include "deltawire/codec.h"
 #include "deltawire/part_backend.h"
 #include "deltawire/result.h"

@@ -19,9 +19,8 @@ from deltawire.torch.core.significance import SignificanceSource, significance_o
 from deltawire.torch.ddp.all_ranks import AllRanks
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.fsdp.hook import ShardedHook
-from deltawire.torch.local.averager import Averager
 from deltawire.torch.local.elastic import ElasticLocalSteps
-from deltawire.torch.local.local_steps import LocalSteps
+from deltawire.torch.local.local_steps import Averager, LocalSteps
 from deltawire.torch.metrics.explanation import Explanation, TensorRow, explain
 from deltawire.torch.metrics.recording import Recording, trace
 from deltawire.torch.metrics.timeline import timeline

@@ -12,7 +12,7 @@
 #include "deltawire/connect.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/dialer.h"
-#include "transport/tcp/more_streams.h"
+#include "transport/tcp/long_line.h"
 #include "transport/tcp/peer_table.h"
 #include "transport/tcp/pending_connections.h"
 #include "transport/tcp/roll_call.h"

@@ -1,5 +1,4 @@
 // Ranks that talk over several TCP streams: how many they agree on, and that one may break.
-#include "transport/tcp/more_streams.h"
 
 #include <cstdlib>
 #include <string>

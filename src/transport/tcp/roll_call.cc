@@ -7,7 +7,7 @@
 
 #include "base/os_error.h"
 #include "transport/process/machine.h"
-#include "transport/tcp/more_streams.h"
+#include "transport/tcp/long_line.h"
 
 namespace deltawire {
 namespace {

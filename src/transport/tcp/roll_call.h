@@ -1,11 +1,11 @@
 // How a bootstrap ends: a rank that is connected to all others sends each of them one byte on the data
 // stream, and ends its bootstrap when it has received that byte from all. So no rank begins to work, with
 // deadlines, while others still connect. The mesh's messages follow on the same stream, or on that and on
-// more of them: a rank that has dialed more (more_streams.h) says "1" to "7" instead of "H", and the other
+// more of them: a rank that has dialed more (long_line.h) says "1" to "7" instead of "H", and the other
 // end waits for as many.
 //
 // Two ranks that talk through a Unix socket in the clear agree at the same time to share memory. The higher
-// one sends its byte with the file (links/shared_memory.h). The lower one waits for that, and answers with
+// one sends its byte with the file (links/shared_link.h). The lower one waits for that, and answers with
 // "M" in the place of "H" if it has mapped the file: then the messages go through it. Who offers nothing, or
 // answers "H", as older versions do, stays with the socket. A rank all of whose peers are such sends the file
 // of its area (links/shared_areas.h) along, the lower one only to a rank that has sent its own.

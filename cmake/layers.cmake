@@ -44,17 +44,29 @@ function(deltawire_gather layers property result)
   set(${result} ${all} PARENT_SCOPE)
 endfunction()
 
-# deltawire_layer(NAME [OBJECTS] [UNITY_GROUPS] SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...]
-#                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [CHECK_ONLY case...]
-#                 [UNSANITIZED | NO_TWIN])
+# deltawire_layer(NAME [OBJECTS] [UNITY_GROUPS] [BUT regex | SOURCES file... [TESTS file...]] [DEPENDS layer...]
+#                 [LIBRARIES target...] [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...]
+#                 [CHECK_ONLY case...] [UNSANITIZED | NO_TWIN])
 # Makes a static library, or objects alone if only the libraries of libraries.cmake use them; with OBJECTS these
-# become part of each library that depends on the layer. UNITY_GROUPS: the sources' UNITY_GROUP says which are compiled
-# together. The DEPENDS are the arrows of docs/design/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
+# become part of each library that depends on the layer. Without SOURCES it is made of the .cc files in its folder and
+# below that BUT does not match, x_test.cc and x_testing.cc being its tests, and fuzz_x.cc neither; CMake looks again at
+# each build. UNITY_GROUPS: the sources' UNITY_GROUP says which are compiled together. The DEPENDS are the arrows of
+# docs/design/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
 # NO_TWIN: it is compiled once, and programs with it have no twin. UNSANITIZED: it is compiled once, and twins have the same
 # objects; kernels that this machine can't run would be sanitized for nobody.
 function(deltawire_layer name)
-  cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS;UNSANITIZED;NO_TWIN" "SHARDS"
+  cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS;UNSANITIZED;NO_TWIN" "SHARDS;BUT"
                         "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO;CHECK_ONLY" ${ARGN})
+  if(NOT ARG_SOURCES)
+    file(GLOB_RECURSE ARG_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} *.cc)
+    list(FILTER ARG_SOURCES EXCLUDE REGEX "(^|/)fuzz_")
+    if(ARG_BUT)
+      list(FILTER ARG_SOURCES EXCLUDE REGEX "${ARG_BUT}")
+    endif()
+    set(ARG_TESTS ${ARG_SOURCES})
+    list(FILTER ARG_TESTS INCLUDE REGEX "_test(ing)?\\.cc$")
+    list(FILTER ARG_SOURCES EXCLUDE REGEX "_test(ing)?\\.cc$")
+  endif()
   set(type OBJECT)
   if(NOT ARG_OBJECTS AND (DELTAWIRE_TESTS OR DELTAWIRE_CLI OR DELTAWIRE_PYTHON OR DELTAWIRE_BENCH))
     set(type STATIC)

@@ -1,8 +1,6 @@
 #include "deltawire/frame.h"
 
 #include <array>
-#include <cstring>
-#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -109,14 +107,14 @@ TEST(Frame, SaysTheLowestVersionThatHasWhatItSays) {
 }
 
 TEST(Frame, BareSegmentsHaveNoChunks) {
-  constexpr std::size_t kHeader = 34;
+  constexpr std::size_t kHeaderBytes = 34;
   constexpr std::size_t kBare = 2 + 3 + 2 + 5;
   for (const bool alone : {false, true}) {
     const Frame frame = bare_frame(alone);
-    EXPECT_EQ(frame.size(), kHeader + kBare + (alone ? 0 : 9 + 5 + 5 + 5 + 6));
+    EXPECT_EQ(frame.size(), kHeaderBytes + kBare + (alone ? 0 : 9 + 5 + 5 + 5 + 6));
     Result<FrameReader> reader = FrameReader::open(frame);
     ASSERT_TRUE(reader) << reader.error().message;
-    EXPECT_EQ(reader->header_bytes(), kHeader);
+    EXPECT_EQ(reader->header_bytes(), kHeaderBytes);
     EXPECT_EQ(reader->head_bytes(), frame.size() - (alone ? 0 : 6));
     EXPECT_EQ(reader->frame_bytes(), frame.size());
     std::vector<SegmentState> states;

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "cli/arrays/array_file.h"
 #include "cli/commands.h"
 #include "cli/number_text.h"
@@ -64,17 +65,11 @@ struct OtherCodecs {
 
 Result<OtherCodecs> other_codecs(const Codec& codec, DType dtype) {
   OtherCodecs others;
-  auto raw = make_codec("fp32");
-  if (!raw) return forward_error(raw);
-  others.raw = *std::move(raw);
+  ASSIGN_OR_RETURN(others.raw, make_codec("fp32"));
   if (dtype_bytes(dtype) != 2) return others;
-  auto half = make_codec(dtype == DType::kBF16 ? "bf16" : "fp16");
-  if (!half) return forward_error(half);
-  others.half = *std::move(half);
+  ASSIGN_OR_RETURN(others.half, make_codec(dtype == DType::kBF16 ? "bf16" : "fp16"));
   if (!codec.info().half_form) return others;
-  auto form = make_half_form(codec, dtype);
-  if (!form) return forward_error(form);
-  others.form = *std::move(form);
+  ASSIGN_OR_RETURN(others.form, make_half_form(codec, dtype));
   return others;
 }
 
@@ -96,7 +91,7 @@ class Inspector {
     std::uint64_t at = result_.file_header.header_bytes;
     add_bits(result_.sections, "file header", at * 8);
     while (true) {
-      if (Status got = read_frame(read, bytes_); !got) return got;
+      RETURN_IF_ERROR(read_frame(read, bytes_));
       if (bytes_.empty()) break;
       if (Status done = add_frame(at); !done) {
         return fail(done.error().code, "the frame at byte " + grouped(at) + ": " + done.error().message);
@@ -105,8 +100,8 @@ class Inspector {
     }
     result_.size.file_bytes = at;
     if (first_ == result_.size.count) return {};
-    return fail(ErrorCode::kTruncated, "the frames hold " + grouped(first_ + covered_) + " of " +
-                                           grouped(result_.size.count) + " values");
+    return truncated("the frames hold " + grouped(first_ + covered_) + " of " + grouped(result_.size.count) +
+                     " values");
   }
 
  private:
@@ -128,20 +123,18 @@ class Inspector {
 
   Status add_frame(std::uint64_t at) {
     if (first_ == result_.size.count) {
-      return fail(ErrorCode::kCorrupt, "bytes follow after the last value");
+      return corrupt("bytes follow after the last value");
     }
-    auto reader = FrameReader::open(bytes_);
-    if (!reader) return forward_error(reader);
+    ASSIGN_OR_RETURN(auto reader, FrameReader::open(bytes_));
     FrameFacts frame;
     frame.at = at;
-    frame.bytes = reader->frame_bytes();
-    frame.header = reader->header();
-    add_bits(result_.sections, "frame headers", reader->header_bytes() * 8);
-    add_bits(result_.sections, "segment table", (reader->head_bytes() - reader->header_bytes()) * 8);
-    while (reader->segments_left() > 0) {
-      const auto segment = reader->next();
-      if (!segment) return forward_error(segment);
-      if (Status added = add_segment(*segment, frame, reader->version()); !added) return added;
+    frame.bytes = reader.frame_bytes();
+    frame.header = reader.header();
+    add_bits(result_.sections, "frame headers", reader.header_bytes() * 8);
+    add_bits(result_.sections, "segment table", (reader.head_bytes() - reader.header_bytes()) * 8);
+    while (reader.segments_left() > 0) {
+      ASSIGN_OR_RETURN(const auto segment, reader.next());
+      RETURN_IF_ERROR(add_segment(segment, frame, reader.version()));
     }
     result_.frames.push_back(std::move(frame));
     return {};
@@ -152,21 +145,18 @@ class Inspector {
     const std::uint64_t due = part_count();
     if (segment.part != 0 || segment.parts != 1 || segment.begin != covered_ ||
         segment.count > due - covered_) {
-      return fail(ErrorCode::kCorrupt,
-                  "its segments do not continue the tensor at value " + grouped(first_ + covered_));
+      return corrupt("its segments do not continue the tensor at value " + grouped(first_ + covered_));
     }
     if (segment.state != SegmentState::kCoded) {
-      return fail(ErrorCode::kCorrupt, "it has a segment without values, which no file may have");
+      return corrupt("it has a segment without values, which no file may have");
     }
     const bool raw = due < result_.file_header.policy.min_elements;
     const Codec& codec = codec_due(raw, segment.codec, version);
     if (segment.codec != codec.info().id) {
-      return fail(ErrorCode::kCorrupt, "a segment's codec is " + codec_name(segment.codec) + ", but " +
-                                           codec_name(codec.info().id) + " is due by the file header");
+      return corrupt("a segment's codec is " + codec_name(segment.codec) + ", but " +
+                     codec_name(codec.info().id) + " is due by the file header");
     }
-    if (Status described = codec.describe(view.part, segment.count, result_.sections); !described) {
-      return described;
-    }
+    RETURN_IF_ERROR(codec.describe(view.part, segment.count, result_.sections));
     SegmentFacts facts{segment, {}, first_ + covered_};
     covered_ += segment.count;
     if (covered_ == due) {

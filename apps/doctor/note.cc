@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
+
 namespace deltawire::doctor {
 namespace {
 
@@ -122,7 +124,7 @@ std::vector<std::byte> encode(const Note& note) {
 Result<Note> decode_note(Bytes bytes) {
   const auto* const data = reinterpret_cast<const char*>(bytes.data());
   const Json json = Json::parse(data, data + bytes.size(), nullptr, false);
-  if (!json.is_object()) return fail(ErrorCode::kCorrupt, "what the other end says is no doctor's");
+  if (!json.is_object()) return corrupt("what the other end says is no doctor's");
   Note note;
   Reader reader{json};
   fields(reader, note);

@@ -1,9 +1,9 @@
 #include "doctor/visit.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "doctor/note.h"
 #include "doctor/rates.h"
@@ -36,9 +36,8 @@ Status tell(Line& line, const Note& note) {
 }
 
 Result<Note> hear(Line& line, milliseconds patience = kPatience) {
-  const auto bytes = line.receive(kNoteBytesMax, in(patience));
-  if (!bytes) return forward_error(bytes);
-  return decode_note(*bytes);
+  ASSIGN_OR_RETURN(const auto bytes, line.receive(kNoteBytesMax, in(patience)));
+  return decode_note(bytes);
 }
 
 // Sends one message, which asks for another. Returns the seconds that both took; nothing where one of them is
@@ -76,7 +75,7 @@ class Visit {
 
   Status run() {
     stage("meeting");
-    if (Status met = meet(); !met) return met;
+    RETURN_IF_ERROR(meet());
     stage("calling back");
     be_called();
     stage("sending");
@@ -93,21 +92,19 @@ class Visit {
   Result<std::unique_ptr<Line>> call() const { return call_at_door(found_.at, options_.door, in(kCall)); }
 
   Status meet() {
-    auto line = call();
-    if (!line) return forward_error(line);
+    ASSIGN_OR_RETURN(auto line, call());
     const double asked = wall_clock();
     Note note{.wants = "meet"};
     note.machine = self_;
-    if (Status told = tell(**line, note); !told) return told;
-    const auto heard = hear(**line);
-    if (!heard) return forward_error(heard);
-    found_.machine = heard->machine;
-    found_.seen_address = heard->text;
-    found_.clock_ahead = heard->machine.clock - (asked + wall_clock()) / 2;
-    found_.there = (*line)->peer().host;
-    found_.is_encrypted = (*line)->is_encrypted();
-    found_.segment_bytes = (*line)->state().segment_bytes;
-    return listen_to_echoes(*std::move(line));
+    RETURN_IF_ERROR(tell(*line, note));
+    ASSIGN_OR_RETURN(const auto heard, hear(*line));
+    found_.machine = heard.machine;
+    found_.seen_address = heard.text;
+    found_.clock_ahead = heard.machine.clock - (asked + wall_clock()) / 2;
+    found_.there = line->peer().host;
+    found_.is_encrypted = line->is_encrypted();
+    found_.segment_bytes = line->state().segment_bytes;
+    return listen_to_echoes(std::move(line));
   }
 
   Status listen_to_echoes(std::unique_ptr<Line> line) {
@@ -156,7 +153,7 @@ class Visit {
   }
 
   void measure_out() {
-    auto line = found_.out.is_stalled ? fail(ErrorCode::kState, "") : call();
+    auto line = found_.out.is_stalled ? wrong_state("") : call();
     const auto time = static_cast<std::uint64_t>(rate_time().count());
     if (!line || !tell(**line, {.wants = "take", .number = time})) return;
     if (const auto said = give(**line, rate_time())) {
@@ -168,7 +165,7 @@ class Visit {
   }
 
   void measure_back() {
-    auto line = found_.back.is_stalled ? fail(ErrorCode::kState, "") : call();
+    auto line = found_.back.is_stalled ? wrong_state("") : call();
     const auto time = static_cast<std::uint64_t>(rate_time().count());
     if (!line || !tell(**line, {.wants = "give", .number = time})) return;
     RateFindings rate = take(**line, rate_time());
@@ -212,29 +209,27 @@ LineFindings visit(const Endpoint& at, const MachineFindings& self, const VisitO
 
 Result<std::optional<MachineFindings>> receive_visitor(Line& line, const MachineFindings& self,
                                                        const DoorOptions& options) {
-  const auto asked = hear(line);
-  if (!asked) return forward_error(asked);
+  ASSIGN_OR_RETURN(const auto asked, hear(line));
   Note answer;
-  if (asked->wants == "meet") {
+  if (asked.wants == "meet") {
     answer.machine = self;
     answer.machine.clock = wall_clock();
     answer.text = line.peer().host;
-    if (Status told = tell(line, answer); !told) return forward_error(told);
+    RETURN_IF_ERROR(tell(line, answer));
     answer_echoes(line);
-    return asked->machine;
+    return asked.machine;
   }
-  if (asked->wants == "call") {
-    answer.text = why_not_called(line, asked->number, options);
-  } else if (asked->wants == "take") {
-    answer.rate = take(line, time_of(*asked));
-  } else if (asked->wants == "give") {
-    (void)give(line, time_of(*asked));
+  if (asked.wants == "call") {
+    answer.text = why_not_called(line, asked.number, options);
+  } else if (asked.wants == "take") {
+    answer.rate = take(line, time_of(asked));
+  } else if (asked.wants == "give") {
+    (void)give(line, time_of(asked));
     note_state(line.state(), answer.rate);
   } else {
-    return fail(ErrorCode::kCorrupt,
-                "a visitor wants \"" + asked->wants + "\", which this doctor does not know");
+    return corrupt("a visitor wants \"" + asked.wants + "\", which this doctor does not know");
   }
-  if (Status told = tell(line, answer); !told) return forward_error(told);
+  RETURN_IF_ERROR(tell(line, answer));
   await_end(line);
   return std::nullopt;
 }

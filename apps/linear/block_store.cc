@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/errors.h"
 
 namespace deltawire::linear {
 namespace {
@@ -91,13 +92,12 @@ Result<std::shared_ptr<const RowBlock>> BlockStore::load(std::size_t i) {
   const auto read = [&](auto values, std::uint64_t at) -> Status {
     const auto got = read_at(file_->get(), std::as_writable_bytes(values), at);
     if (!got) return forward_error(got);
-    return *got == values.size_bytes() ? Status() : fail(ErrorCode::kTruncated, "it ends early");
+    return *got == values.size_bytes() ? Status() : truncated("it ends early");
   };
   if (Status done = move_arrays(*block, entry.offset, read); !done) {
-    return fail(ErrorCode::kCorrupt, kFile + done.error().message);
+    return corrupt(kFile + done.error().message);
   }
-  if (checksum_of(*block) != entry.checksum)
-    return fail(ErrorCode::kCorrupt, std::string(kFile) + "rows are damaged");
+  if (checksum_of(*block) != entry.checksum) return corrupt(std::string(kFile) + "rows are damaged");
   if (entry.bytes() <= memory_bytes_ - std::min(memory_bytes_, kept_bytes_)) {
     kept_[i] = block;
     kept_bytes_ += entry.bytes();

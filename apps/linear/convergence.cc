@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/random.h"
 
 namespace deltawire::linear {
@@ -46,10 +47,9 @@ Result<double> squared_norm_of_sum(std::span<const double> own, Exchange& exchan
     const std::size_t bucket = hashed ? (draw >> 1) % kBuckets : key;
     buckets[bucket] += (draw & 1) != 0 ? -own[key] : own[key];
   }
-  const auto sums = exchange.sums(buckets);
-  if (!sums) return forward_error(sums);
+  ASSIGN_OR_RETURN(const auto sums, exchange.sums(buckets));
   double squares = 0;
-  for (const double value : *sums) squares += value * value;
+  for (const double value : sums) squares += value * value;
   return hashed ? kSlack * squares : squares;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/random.h"
 #include "linear/block_store.h"
 
@@ -37,9 +38,7 @@ class EpochRows {
     if (at_ == rows_.size()) {
       if (next_ == blocks_.size()) return 0;
       const std::uint32_t number = blocks_[next_++];
-      auto block = store_.load(number);
-      if (!block) return forward_error(block);
-      block_ = *std::move(block);
+      ASSIGN_OR_RETURN(block_, store_.load(number));
       rows_.resize(block_->rows());
       for (std::uint32_t i = 0; i < rows_.size(); ++i) rows_[i] = i;
       shuffle(rows_, seed_, stream_ + 1 + number);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/byte_writer.h"
+#include "base/errors.h"
 #include "deltawire/reducer.h"
 #include "linear/plain_pairs.h"
 
@@ -39,9 +40,7 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const std::string& spec,
   ReducerOptions options;
   options.seed = seed;
   options.threads = 1;
-  auto session = Session::open(session_spec(spec), options, std::move(transport));
-  if (!session) return forward_error(session);
-  exchange->session_ = *std::move(session);
+  ASSIGN_OR_RETURN(exchange->session_, Session::open(session_spec(spec), options, std::move(transport)));
   return exchange;
 }
 
@@ -62,9 +61,9 @@ Result<Report> Exchange::average(Pairs& gradient) {
     return Report();
   }
   if (plain_) {
-    const auto counts = gather(std::vector<double>{static_cast<double>(gradient.keys.size())});
-    if (!counts) return forward_error(counts);
-    return average_plain_pairs(*transport_, *counts, kPairsTag + step_++, Clock::now() + timeout_, gradient);
+    ASSIGN_OR_RETURN(const auto counts,
+                     gather(std::vector<double>{static_cast<double>(gradient.keys.size())}));
+    return average_plain_pairs(*transport_, counts, kPairsTag + step_++, Clock::now() + timeout_, gradient);
   }
   const Step step{.number = step_};
   const bool as_pairs = takes_pairs(gradient.dimension);
@@ -112,11 +111,11 @@ Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {
     messages.send[static_cast<std::size_t>(peer)] = {Bytes(slot(rank_))};
     messages.receive[static_cast<std::size_t>(peer)] = slot(peer);
   }
-  const auto got = all_to_all(*transport_, kGatherTag + next_tag_++, Clock::now() + timeout_, messages);
-  if (!got) return forward_error(got);
+  ASSIGN_OR_RETURN(const auto got,
+                   all_to_all(*transport_, kGatherTag + next_tag_++, Clock::now() + timeout_, messages));
   for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_ && (*got)[static_cast<std::size_t>(peer)] != bytes) {
-      return fail(ErrorCode::kMismatch, "another rank sent other numbers; start all from one program");
+    if (peer != rank_ && got[static_cast<std::size_t>(peer)] != bytes) {
+      return mismatch("another rank sent other numbers; start all from one program");
     }
   }
   std::vector<double> values(all.size() / 8);
@@ -127,10 +126,9 @@ Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {
 }
 
 Result<std::vector<double>> Exchange::sums(std::span<const double> numbers) {
-  const auto all = gather(numbers);
-  if (!all) return forward_error(all);
+  ASSIGN_OR_RETURN(const auto all, gather(numbers));
   std::vector<double> sums(numbers.size());
-  for (std::size_t i = 0; i < all->size(); ++i) sums[i % sums.size()] += (*all)[i];
+  for (std::size_t i = 0; i < all.size(); ++i) sums[i % sums.size()] += all[i];
   return sums;
 }
 

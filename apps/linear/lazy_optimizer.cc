@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string>
 
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "optim/step_rules.h"
 
@@ -47,15 +47,13 @@ double StepAverage::weight_since(std::uint32_t from, double shrunk) const noexce
 namespace {
 
 Status check(const OptimizerSettings& settings) {
-  if (Status valid = check_settings(settings); !valid) return valid;
+  RETURN_IF_ERROR(check_settings(settings));
   constexpr std::array kKinds{OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam};
   if (std::ranges::find(kKinds, settings.kind) == kKinds.end()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "linear models train with sgd, adagrad or adam, not " + optimizer_spec(settings));
+    return invalid("linear models train with sgd, adagrad or adam, not " + optimizer_spec(settings));
   }
   if (settings.kind == OptimizerKind::kSgd && settings.learning_rate * settings.weight_decay >= 1) {
-    return fail(ErrorCode::kInvalidArgument,
-                "learning rate times L2 is 1 or more, which would turn weights round; lower one of them");
+    return invalid("learning rate times L2 is 1 or more, which would turn weights round; lower one of them");
   }
   return {};
 }
@@ -63,7 +61,7 @@ Status check(const OptimizerSettings& settings) {
 }  // namespace
 
 Result<LazyOptimizer> LazyOptimizer::make(const OptimizerSettings& settings, std::size_t count) {
-  if (Status valid = check(settings); !valid) return forward_error(valid);
+  RETURN_IF_ERROR(check(settings));
   return LazyOptimizer(settings, count);
 }
 
@@ -89,7 +87,7 @@ void LazyOptimizer::keep_average(double power) {
 Status LazyOptimizer::set_learning_rate(double rate) {
   OptimizerSettings changed = settings_;
   changed.learning_rate = rate;
-  if (Status valid = check(changed); !valid) return valid;
+  RETURN_IF_ERROR(check(changed));
   settings_ = changed;
   return {};
 }
@@ -198,9 +196,8 @@ void LazyOptimizer::step(const Pairs& gradient, std::span<float> weights) {
 
 Result<TrainedWeights> TrainedWeights::make(const OptimizerSettings& settings, std::uint64_t dimension,
                                             std::optional<double> average_power) {
-  auto optimizer = LazyOptimizer::make(settings, dimension);
-  if (!optimizer) return forward_error(optimizer);
-  TrainedWeights weights(*std::move(optimizer), dimension);
+  ASSIGN_OR_RETURN(auto optimizer, LazyOptimizer::make(settings, dimension));
+  TrainedWeights weights(std::move(optimizer), dimension);
   weights.keeps_averages_ = average_power.has_value();
   if (average_power) weights.optimizer_.keep_average(*average_power);
   return weights;

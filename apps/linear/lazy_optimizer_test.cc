@@ -1,7 +1,6 @@
 #include "linear/lazy_optimizer.h"
 
 #include <cmath>
-#include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>

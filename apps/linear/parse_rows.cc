@@ -9,6 +9,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/errors.h"
 #include "base/random.h"
 
 namespace deltawire::linear {
@@ -190,8 +191,7 @@ std::uint32_t hashed_key(std::uint64_t index, int bits) noexcept {
 }
 
 tl::unexpected<Error> RowParser::wrong(const char* at, const std::string& what) const {
-  return fail(ErrorCode::kCorrupt,
-              std::to_string(line_) + ":" + std::to_string(at - line_begin_ + 1) + ": " + what);
+  return corrupt(std::to_string(line_) + ":" + std::to_string(at - line_begin_ + 1) + ": " + what);
 }
 
 Status RowParser::parse(std::string_view text, Place& place, RowSink& sink) {
@@ -212,7 +212,7 @@ Status RowParser::parse(std::string_view text, Place& place, RowSink& sink) {
     const char* first = at;
     skip_blanks(first, last);
     if (first < last && *first != '#') {
-      if (Status parsed = parse_line(first, last); !parsed) return parsed;
+      RETURN_IF_ERROR(parse_line(first, last));
       append_row(held_out(options_, place) ? sink.held_out : sink.training);
     }
     place.offset += static_cast<std::uint64_t>(next - at);
@@ -250,7 +250,7 @@ Status RowParser::parse_line(const char* at, const char* end) {
   }
   while (at < end && *at != '#') {
     if (!take_usual_feature(at, end)) {
-      if (Status parsed = parse_feature(at, end); !parsed) return parsed;
+      RETURN_IF_ERROR(parse_feature(at, end));
     }
     skip_blanks(at, end);
   }

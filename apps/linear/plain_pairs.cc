@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "linear/seconds_since.h"
 
 namespace deltawire::linear {
@@ -17,9 +18,9 @@ Status check_keys(const Pairs& pairs, std::uint64_t dimension, std::size_t rank)
   bool grow = true;
   for (std::size_t i = 1; i < pairs.keys.size(); ++i) grow = grow && pairs.keys[i - 1] < pairs.keys[i];
   if (grow && (pairs.keys.empty() || pairs.keys.back() < dimension)) return {};
-  return fail(ErrorCode::kCorrupt, "rank " + std::to_string(rank) +
-                                       " sent keys that don't grow below the dimension; start all ranks from "
-                                       "one program");
+  return corrupt("rank " + std::to_string(rank) +
+                 " sent keys that don't grow below the dimension; start all ranks from "
+                 "one program");
 }
 
 Pairs merged(const Pairs& a, const Pairs& b) {
@@ -51,7 +52,7 @@ Status exchange_lists(Transport& transport, Tag tag, Deadline deadline, std::vec
     messages.send[peer] = {std::as_bytes(std::span(lists[own_rank].keys)),
                            std::as_bytes(std::span(lists[own_rank].values))};
   }
-  if (const auto done = all_to_all(transport, tag, deadline, messages); !done) return forward_error(done);
+  RETURN_IF_ERROR(all_to_all(transport, tag, deadline, messages));
   for (std::size_t peer = 0; peer < lists.size(); ++peer) {
     if (peer == own_rank) continue;
     const auto middle = words[peer].begin() + static_cast<std::ptrdiff_t>(lists[peer].keys.size());
@@ -59,7 +60,7 @@ Status exchange_lists(Transport& transport, Tag tag, Deadline deadline, std::vec
     for (std::size_t i = 0; i < lists[peer].values.size(); ++i) {
       lists[peer].values[i] = std::bit_cast<float>(middle[static_cast<std::ptrdiff_t>(i)]);
     }
-    if (Status grow = check_keys(lists[peer], lists[own_rank].dimension, peer); !grow) return grow;
+    RETURN_IF_ERROR(check_keys(lists[peer], lists[own_rank].dimension, peer));
   }
   return {};
 }
@@ -74,9 +75,9 @@ Result<Report> average_plain_pairs(Transport& transport, std::span<const double>
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
     const double most = static_cast<double>(gradient.dimension);
     if (!(counts[rank] >= 0 && counts[rank] <= most)) {
-      return fail(ErrorCode::kCorrupt, "rank " + std::to_string(rank) +
-                                           " announces more pairs than there are weights; start all ranks "
-                                           "from one program");
+      return corrupt("rank " + std::to_string(rank) +
+                     " announces more pairs than there are weights; start all ranks "
+                     "from one program");
     }
     lists[rank].keys.resize(static_cast<std::size_t>(counts[rank]));
     lists[rank].values.resize(lists[rank].keys.size());
@@ -86,7 +87,7 @@ Result<Report> average_plain_pairs(Transport& transport, std::span<const double>
   report.raw_bytes = report.bytes_sent / 2;
   lists[own] = std::move(gradient);
   const std::uint64_t dimension = lists[own].dimension;
-  if (Status done = exchange_lists(transport, tag, deadline, lists); !done) return forward_error(done);
+  RETURN_IF_ERROR(exchange_lists(transport, tag, deadline, lists));
   report.exchange_seconds = seconds_since(begin);
   Pairs sum{.keys = {}, .values = {}, .dimension = dimension};
   for (const Pairs& list : lists) sum = merged(sum, list);

@@ -1,6 +1,5 @@
 #include "linear/plain_pairs.h"
 
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/disk_file.h"
+#include "base/errors.h"
 #include "base/os_error.h"
 
 namespace deltawire::linear {
@@ -37,10 +38,9 @@ bool is_packed(std::string_view front) noexcept {
 
 Result<DataFile> inspect(const std::string& path) {
   DataFile found{.path = path};
-  const Result<Descriptor> file = open_file(path);
-  if (!file) return forward_error(file);
+  ASSIGN_OR_RETURN(const Descriptor file, open_file(path));
   struct stat info{};
-  if (fstat(file->get(), &info) != 0) return io_error(path + ": cannot be read");
+  if (fstat(file.get(), &info) != 0) return io_error(path + ": cannot be read");
   if (S_ISDIR(info.st_mode)) {
     return fail(ErrorCode::kIo, path + ": is a folder; name its files, as in " + path + "/*");
   }
@@ -48,7 +48,7 @@ Result<DataFile> inspect(const std::string& path) {
   found.stream = false;
   found.bytes = static_cast<std::uint64_t>(info.st_size);
   std::array<char, 5> front{};
-  const auto got = read_at(file->get(), std::as_writable_bytes(std::span(front)), 0);
+  const auto got = read_at(file.get(), std::as_writable_bytes(std::span(front)), 0);
   if (!got) return fail(got.error().code, path + ": " + got.error().message);
   if (!is_packed({front.data(), *got})) return found;
   return fail(ErrorCode::kIo, path + ": is packed; unpack it first (gzip -d, xz -d, bzip2 -d, zstd -d)");
@@ -75,9 +75,8 @@ Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patte
     const std::vector<std::string> paths = paths_of(pattern);
     if (paths.empty()) return fail(ErrorCode::kIo, pattern + ": no file has such a name; check the pattern");
     for (const std::string& path : paths) {
-      Result<DataFile> file = inspect(path);
-      if (!file) return forward_error(file);
-      files.push_back(*std::move(file));
+      ASSIGN_OR_RETURN(DataFile file, inspect(path));
+      files.push_back(std::move(file));
     }
   }
   return files;
@@ -89,13 +88,12 @@ namespace {
 class Text {
  public:
   static Result<Text> open(const DataFile& file, std::uint64_t offset) {
-    Result<Descriptor> opened = open_file(file.path);
-    if (!opened) return forward_error(opened);
+    ASSIGN_OR_RETURN(Descriptor opened, open_file(file.path));
     if (!file.stream) {
-      lseek(opened->get(), static_cast<off_t>(offset), SEEK_SET);
-      posix_fadvise(opened->get(), static_cast<off_t>(offset), 0, POSIX_FADV_SEQUENTIAL);
+      lseek(opened.get(), static_cast<off_t>(offset), SEEK_SET);
+      posix_fadvise(opened.get(), static_cast<off_t>(offset), 0, POSIX_FADV_SEQUENTIAL);
     }
-    return Text(*std::move(opened));
+    return Text(std::move(opened));
   }
 
   // Fills `out`; fewer bytes are the last ones.
@@ -145,7 +143,7 @@ class FileReader {
       if (!got) return named(got.error());
       ended = *got < buffer_.size() - filled_;
       filled_ += *got;
-      if (Status taken = take_lines(ended); !taken) return taken;
+      RETURN_IF_ERROR(take_lines(ended));
     }
     return {};
   }
@@ -169,7 +167,7 @@ class FileReader {
       looking_for_line_ = false;
     }
     while (!text.empty() && place_.offset < cut_.end) {
-      if (Status taken = take_slice(text); !taken) return taken;
+      RETURN_IF_ERROR(take_slice(text));
     }
     std::memmove(buffer_.data(), buffer_.data() + whole, filled_ - whole);
     filled_ -= whole;
@@ -203,17 +201,15 @@ class FileReader {
 
   Result<std::uint64_t> lines_before() const {
     if (first_offset_ == 0) return 0;
-    auto source = Text::open(file_, 0);
-    if (!source) return forward_error(source);
+    ASSIGN_OR_RETURN(auto source, Text::open(file_, 0));
     std::vector<char> block(kSliceBytes);
     std::uint64_t feeds = 0;
     for (std::uint64_t at = 0; at < first_offset_;) {
       const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), first_offset_ - at));
-      const auto got = source->read(std::span(block).first(want));
-      if (!got) return forward_error(got);
-      if (*got == 0) break;
-      feeds += line_feeds(std::string_view(block.data(), *got));
-      at += *got;
+      ASSIGN_OR_RETURN(const auto got, source.read(std::span(block).first(want)));
+      if (got == 0) break;
+      feeds += line_feeds(std::string_view(block.data(), got));
+      at += got;
     }
     return feeds;
   }
@@ -262,7 +258,7 @@ Status read_rows(std::span<const DataFile> files, const RowPartition& partition,
       cut.begin = border(rank);
       if (rank + 1 < world) cut.end = border(rank + 1);
     }
-    if (Status done = FileReader(files[i], i, cut, options, take, sink).run(); !done) return done;
+    RETURN_IF_ERROR(FileReader(files[i], i, cut, options, take, sink).run());
   }
   return take(sink, true);
 }
@@ -276,7 +272,7 @@ constexpr std::size_t kBlockBytes = std::size_t{1} << 22;
 Status check_streams(const std::vector<DataFile>& files, int world) {
   const auto stream = std::ranges::find_if(files, &DataFile::stream);
   if (stream == files.end() || world == 1) return {};
-  return fail(ErrorCode::kInvalidArgument, stream->name() + " feeds one worker; name files for several");
+  return invalid(stream->name() + " feeds one worker; name files for several");
 }
 
 Status parse_into(BlockStore& store, const std::vector<DataFile>& files, const RowPartition& partition,
@@ -286,7 +282,7 @@ Status parse_into(BlockStore& store, const std::vector<DataFile>& files, const R
     for (const bool held_out : {false, true}) {
       RowBlock& block = held_out ? sink.held_out : sink.training;
       if (!all && block.bytes() < kBlockBytes) continue;
-      if (Status added = store.add(block, held_out); !added) return added;
+      RETURN_IF_ERROR(store.add(block, held_out));
     }
     return {};
   };
@@ -297,22 +293,18 @@ Status parse_into(BlockStore& store, const std::vector<DataFile>& files, const R
 
 Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& partition,
                              const std::function<bool()>& interrupted) {
-  const auto data = find_data_files(settings.data);
-  if (!data) return forward_error(data);
-  const auto tests = find_data_files(settings.tests);
-  if (!tests) return forward_error(tests);
-  for (const auto* files : {&*data, &*tests}) {
-    if (Status usable = check_streams(*files, partition.world); !usable) return forward_error(usable);
+  ASSIGN_OR_RETURN(const auto data, find_data_files(settings.data));
+  ASSIGN_OR_RETURN(const auto tests, find_data_files(settings.tests));
+  for (const auto* files : {&data, &tests}) {
+    RETURN_IF_ERROR(check_streams(*files, partition.world));
   }
   ParseOptions parse = settings.parse;
-  if (!tests->empty()) parse.held_out = 0;
+  if (!tests.empty()) parse.held_out = 0;
   BlockStore store(settings.memory_bytes);
-  if (Status read = parse_into(store, *data, partition, parse, interrupted); !read)
-    return forward_error(read);
-  if (!tests->empty()) {
+  RETURN_IF_ERROR(parse_into(store, data, partition, parse, interrupted));
+  if (!tests.empty()) {
     parse.held_out = 1;  // every draw is below it
-    if (Status read = parse_into(store, *tests, partition, parse, interrupted); !read)
-      return forward_error(read);
+    RETURN_IF_ERROR(parse_into(store, tests, partition, parse, interrupted));
   }
   return store;
 }

@@ -1,6 +1,5 @@
 #include "linear/read_rows.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>

@@ -1,12 +1,12 @@
 #include "linear/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "linear/seconds_since.h"
 
@@ -19,14 +19,12 @@ Status check_labels(Loss kind, std::uint32_t labels) {
   if (!classifies(kind)) return {};
   const std::string loss(loss_name(kind));
   if ((labels & kOtherLabel) != 0 || (labels & (kMinusOne | kZero)) == (kMinusOne | kZero)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "loss " + loss +
-                    " takes labels 0 and 1, or -1 and 1, and the data have others; name the positive "
-                    "one (--positive LABEL), or take --loss squared");
+    return invalid("loss " + loss +
+                   " takes labels 0 and 1, or -1 and 1, and the data have others; name the positive "
+                   "one (--positive LABEL), or take --loss squared");
   }
   if (std::popcount(labels) < 2) {
-    return fail(ErrorCode::kInvalidArgument,
-                "all rows have one label, and " + loss + " needs two; check the data");
+    return invalid("all rows have one label, and " + loss + " needs two; check the data");
   }
   return {};
 }
@@ -88,20 +86,18 @@ void Trainer::Progress::add(const Report& sent) {
 // Agrees on the dimension, the number of rows and the batches of all ranks.
 Status Trainer::agree() {
   const StoreTotals& own = data_.totals();
-  const auto all = exchange_.gather(
-      std::vector<double>{static_cast<double>(own.rows[0]), static_cast<double>(own.rows[1]),
-                          static_cast<double>(own.keys_end), static_cast<double>(own.labels)});
-  if (!all) return forward_error(all);
+  ASSIGN_OR_RETURN(const auto all, exchange_.gather(std::vector<double>{
+                                       static_cast<double>(own.rows[0]), static_cast<double>(own.rows[1]),
+                                       static_cast<double>(own.keys_end), static_cast<double>(own.labels)}));
   std::uint32_t labels = 0;
-  for (std::size_t i = 0; i < all->size(); i += 4) {
-    rows_ += (*all)[i];
-    rows_of_rank_.push_back(static_cast<std::uint64_t>((*all)[i]));
-    dimension_ = std::max(dimension_, static_cast<std::uint64_t>((*all)[i + 2]));
-    labels |= static_cast<std::uint32_t>((*all)[i + 3]);
+  for (std::size_t i = 0; i < all.size(); i += 4) {
+    rows_ += all[i];
+    rows_of_rank_.push_back(static_cast<std::uint64_t>(all[i]));
+    dimension_ = std::max(dimension_, static_cast<std::uint64_t>(all[i + 2]));
+    labels |= static_cast<std::uint32_t>(all[i + 3]);
   }
-  if (rows_ == 0)
-    return fail(ErrorCode::kInvalidArgument, "the data have no rows to train on; check the files");
-  if (Status fits = check_labels(settings_.loss, labels); !fits) return fits;
+  if (rows_ == 0) return invalid("the data have no rows to train on; check the files");
+  RETURN_IF_ERROR(check_labels(settings_.loss, labels));
   if (settings_.bias) ++dimension_;
   dimension_ = std::max<std::uint64_t>(dimension_, 1);
   const double batch = settings_.batch <= 1 ? settings_.batch * rows_ : settings_.batch;
@@ -118,23 +114,21 @@ Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
 }
 
 Status Trainer::make_weights() {
-  auto weights = TrainedWeights::make(settings_.optimizer, dimension_, settings_.average_power);
-  if (!weights) return forward_error(weights);
-  weights_ = *std::move(weights);
+  ASSIGN_OR_RETURN(weights_, TrainedWeights::make(settings_.optimizer, dimension_, settings_.average_power));
   return {};
 }
 
 Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
-  if (Status agreed = agree(); !agreed) return forward_error(agreed);
-  if (Status made = make_weights(); !made) return forward_error(made);
+  RETURN_IF_ERROR(agree());
+  RETURN_IF_ERROR(make_weights());
   sums_.assign(dimension_, 0.0);
   keys_ = KeySet(dimension_);
   gradient_.dimension = dimension_;
   TrainedModel model;
   while (progress_.epoch < static_cast<std::uint64_t>(settings_.epochs) && !model.converged) {
-    if (Status done = run_epoch(hooks); !done) return forward_error(done);
+    RETURN_IF_ERROR(run_epoch(hooks));
     EpochReport report = progress_.report;
-    if (Status done = evaluate(report); !done) return forward_error(done);
+    RETURN_IF_ERROR(evaluate(report));
     if (!std::isfinite(report.objective)) {
       return fail(ErrorCode::kRange, "the loss is not finite after data epoch " +
                                          std::to_string(report.epoch) + "; lower the learning rate (--lr)");
@@ -155,13 +149,13 @@ Status Trainer::run_epoch(const TrainHooks& hooks) {
   report.epoch = static_cast<int>(progress_.epoch) + 1;
   const double rate =
       settings_.optimizer.learning_rate / (1 + static_cast<double>(progress_.epoch) * settings_.rate_decay);
-  if (Status set = weights_->set_learning_rate(rate); !set) return set;
+  RETURN_IF_ERROR(weights_->set_learning_rate(rate));
   const auto rank = static_cast<std::size_t>(exchange_.rank());
   EpochRows rows(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
   while (progress_.batch < batches_) {
     if (hooks.interrupted()) return fail(ErrorCode::kAborted, "interrupted: no model is written");
     const auto begin = Clock::now();
-    if (Status stepped = step(rows); !stepped) return stepped;
+    RETURN_IF_ERROR(step(rows));
     report.seconds += seconds_since(begin);
   }
   return sum_up();
@@ -180,12 +174,11 @@ Status Trainer::step(EpochRows& order) {
   const std::uint64_t own = rows_of(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]);
   const auto begin = Clock::now();
   const double updates = report.update_seconds;
-  if (Status added = add_rows(order, own, scale); !added) return added;
+  RETURN_IF_ERROR(add_rows(order, own, scale));
   report.compute_seconds += seconds_since(begin) - (report.update_seconds - updates);
   progress_.plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
-  const auto sent = exchange_.average(gradient_);
-  if (!sent) return forward_error(sent);
-  progress_.add(*sent);
+  ASSIGN_OR_RETURN(const auto sent, exchange_.average(gradient_));
+  progress_.add(sent);
   const auto updating = Clock::now();
   weights_->step(gradient_);
   report.update_seconds += seconds_since(updating);
@@ -203,14 +196,13 @@ Status Trainer::sum_up() {
   std::vector<double> numbers{static_cast<double>(progress_.bytes), static_cast<double>(progress_.plain),
                               static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())])};
   for (const double EpochReport::* part : parts) numbers.push_back(report.*part);
-  const auto sums = exchange_.sums(numbers);
-  if (!sums) return forward_error(sums);
+  ASSIGN_OR_RETURN(const auto sums, exchange_.sums(numbers));
   const double world = exchange_.world();
-  for (std::size_t i = 0; i < parts.size(); ++i) report.*parts[i] = (*sums)[3 + i] / world;
-  report.bytes_per_step = (*sums)[0] / world / static_cast<double>(batches_);
-  report.bytes_sent = (*sums)[0] / world;
-  report.plain_ratio = (*sums)[0] > 0 ? (*sums)[1] / (*sums)[0] : kNotKnown;
-  report.rows_per_second = (*sums)[2] / report.seconds;
+  for (std::size_t i = 0; i < parts.size(); ++i) report.*parts[i] = sums[3 + i] / world;
+  report.bytes_per_step = sums[0] / world / static_cast<double>(batches_);
+  report.bytes_sent = sums[0] / world;
+  report.plain_ratio = sums[0] > 0 ? sums[1] / sums[0] : kNotKnown;
+  report.rows_per_second = sums[2] / report.seconds;
   if (!progress_.epochs.empty()) {
     report.seconds += progress_.epochs.back().seconds;
     report.bytes_sent += progress_.epochs.back().bytes_sent;
@@ -283,25 +275,23 @@ Status Trainer::evaluate(EpochReport& report) {
   const bool needs_gradient = settings_.gap_is_bound() && (settings_.stop > 0 || last);
   PartSums parts[2];
   for (std::size_t i = 0; i < data_.entries().size(); ++i) {
-    const auto block = data_.load(i);
-    if (!block) return forward_error(block);
+    ASSIGN_OR_RETURN(const auto block, data_.load(i));
     const bool held_out = data_.entries()[i].held_out != 0;
     PartSums& part = parts[held_out ? 1 : 0];
-    for (std::size_t row = 0; row < (*block)->rows(); ++row) {
-      const double target = target_of(settings_.loss, (*block)->labels[row]);
-      const double at = margin(**block, row, results, settings_.bias);
+    for (std::size_t row = 0; row < block->rows(); ++row) {
+      const double target = target_of(settings_.loss, block->labels[row]);
+      const double at = margin(*block, row, results, settings_.bias);
       part.labels.add(target);
       part.loss += loss_of(settings_.loss, at, target);
       part.right += (at > 0) == (target > 0) ? 1 : 0;
-      if (needs_gradient && !held_out) add_slope(**block, row, slope_of(settings_.loss, at, target) / rows_);
+      if (needs_gradient && !held_out) add_slope(*block, row, slope_of(settings_.loss, at, target) / rows_);
     }
   }
   std::vector<double> numbers;
   for (const PartSums& part : parts) part.append_to(numbers);
-  const auto sums = exchange_.sums(numbers);
-  if (!sums) return forward_error(sums);
-  const PartSums training = PartSums::from(*sums);
-  const PartSums test = PartSums::from(std::span(*sums).subspan(PartSums::kNumbers));
+  ASSIGN_OR_RETURN(const auto sums, exchange_.sums(numbers));
+  const PartSums training = PartSums::from(sums);
+  const PartSums test = PartSums::from(std::span(sums).subspan(PartSums::kNumbers));
   report.train_loss = training.loss / training.labels.rows;
   report.objective = report.train_loss + 0.5 * settings_.optimizer.weight_decay * squares;
   const double constant = best_constant(settings_.loss, training.labels);

@@ -1,11 +1,8 @@
 // General compressors over the same bytes. They keep every bit and know nothing of tensors, so what they gain
 // is little; the question is what time that costs.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
-#include <numeric>
-#include <stdexcept>
 
 #include "coding/measure.h"
 #include "coding/rows.h"

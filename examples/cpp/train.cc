@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <random>
-#include <string>
 #include <vector>
 
 #include <deltawire/deltawire.hpp>

@@ -3,7 +3,6 @@
 #include <array>
 #include <functional>
 #include <numeric>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include <unistd.h>
 

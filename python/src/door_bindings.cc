@@ -1,11 +1,7 @@
 // Doors, and the lines to them.
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -2,7 +2,6 @@
 // step asks of Python.
 #include <chrono>
 #include <condition_variable>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>

@@ -3,12 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <new>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -18,7 +13,6 @@
 
 #include "bindings.h"
 #include "byte_arrays.h"
-#include "python_error.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,7 +1,5 @@
 // Patches, on bytes and in files: deltawire/patches.py has the functions for users.
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

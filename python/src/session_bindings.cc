@@ -8,7 +8,6 @@
 #include <thread>
 #include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <nanobind/stl/map.h>

@@ -1,10 +1,7 @@
 #include "base/bits.h"
 
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <initializer_list>
-#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>

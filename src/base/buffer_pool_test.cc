@@ -1,13 +1,10 @@
 #include "base/buffer_pool.h"
 
 #include <cinttypes>
-#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,5 @@
 #include "base/checked.h"
 
-#include <cstdint>
-#include <limits>
-
 #include <gtest/gtest.h>
 
 #include "base/property_testing.h"

@@ -1,6 +1,5 @@
 #include "base/control_groups.h"
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "base/counted_new_testing.h"
 
 #include <cstdlib>
-#include <limits>
 #include <new>
 
 namespace deltawire::testing {

@@ -1,9 +1,7 @@
 #include "base/crc32c.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <initializer_list>
-#include <span>
 #include <string_view>
 #include <vector>
 

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <iterator>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <fcntl.h>

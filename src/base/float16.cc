@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cstring>
 
-#include "base/bit_functions.h"
 #include "deltawire/tensor.h"
 
 #if defined(__x86_64__)

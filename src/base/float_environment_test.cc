@@ -1,7 +1,6 @@
 #include "base/float_environment.h"
 
 #include <bit>
-#include <cstdint>
 #include <limits>
 
 #include <gtest/gtest.h>

@@ -1,7 +1,6 @@
 #include "base/random.h"
 
 #include <array>
-#include <cstdint>
 #include <set>
 
 #include <gtest/gtest.h>

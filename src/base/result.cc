@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cassert>
-#include <cstdint>
 
 namespace deltawire {
 namespace {

@@ -1,12 +1,12 @@
 #include "deltawire/result.h"
 
 #include <array>
-#include <cstdint>
 #include <set>
-#include <string>
-#include <string_view>
 
 #include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "base/random.h"
 
 namespace deltawire {
 namespace {
@@ -60,21 +60,28 @@ TEST(ErrorCodes, NoNameIsMissingFromThePinnedList) {
   EXPECT_EQ(named, pinned);
 }
 
-Status fails() {
-  return fail(ErrorCode::kPeerLost, "rank 3 closed its connection", 3);
-}
+constexpr Result<int> (*kWaysToPassOn[])(const Result<int>&) = {
+    [](const Result<int>& given) -> Result<int> {
+      if (!given) return forward_error(given);
+      return *given;
+    },
+    [](const Result<int>& given) -> Result<int> {
+      ASSIGN_OR_RETURN(const int value, given);
+      return value;
+    },
+    [](const Result<int>& given) -> Result<int> {
+      int calls = 0;
+      RETURN_IF_ERROR((++calls, given));
+      return 6 + calls;
+    },
+};
 
-Result<int> passes_on() {
-  if (Status status = fails(); !status) return forward_error(status);
-  return 1;
-}
-
-TEST(Result, ForwardErrorKeepsCodeMessageAndSuspect) {
-  const Result<int> result = passes_on();
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::kPeerLost);
-  EXPECT_EQ(result.error().message, "rank 3 closed its connection");
-  EXPECT_EQ(result.error().suspect, 3);
+TEST(Result, AnErrorIsPassedOnWithAllItsFields) {
+  const Error error{.code = ErrorCode::kPeerLost, .message = "rank 3 has gone", .suspect = 3, .tensor = "w"};
+  for (const auto& pass_on : kWaysToPassOn) {
+    EXPECT_EQ(pass_on(7), 7);
+    EXPECT_EQ(pass_on(tl::unexpected<Error>(error)).error(), error);
+  }
 }
 
 TEST(Result, WithoutASuspectNobodyIsNamed) {
@@ -114,6 +121,97 @@ TEST(Error, WordsThatSayWhereKeepTheFields) {
   EXPECT_EQ(told.message, "part 'w': NaN");
   told.message = error.message;
   EXPECT_EQ(told, error);
+}
+
+// printable_line: whatever comes in, one line of valid UTF-8 comes out.
+
+constexpr const char* kReplaced = "\xEF\xBF\xBD";
+
+// Written apart from the code under test: a character's value by arithmetic, then the rules for values.
+bool is_valid_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const unsigned lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = lead < 0x80 ? 1 : lead < 0xC0 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (length == 0 || lead > 0xF7 || text.size() - i < length) return false;
+    unsigned value = length == 1 ? lead : lead & (0xFFu >> (length + 1));
+    for (std::size_t k = 1; k < length; ++k) {
+      const unsigned next = static_cast<unsigned char>(text[i + k]);
+      if (next >> 6 != 2) return false;
+      value = value * 64 + next % 64;
+    }
+    constexpr unsigned kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (value < kSmallest[length] || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) return false;
+    i += length;
+  }
+  return true;
+}
+
+TEST(PrintableLine, LeavesTextAlone) {
+  for (const std::string_view text :
+       {"", "plain text: 1 ~ 2", "h\xC3\xA9l\xC3\xA8ne", "\xE2\x82\xAC \xE6\xBC\xA2\xE5\xAD\x97",
+        "\xF0\x9F\x98\x80",
+        "\xC2\xA0\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80\xF4\x8F\xBF\xBF",
+        "\xE2\x80\xA7\xE2\x80\xAF\xE2\x81\xA5\xE2\x81\xAA"}) {
+    EXPECT_EQ(printable_line(text), text);
+  }
+}
+
+TEST(PrintableLine, ControlsBecomeSpaces) {
+  EXPECT_EQ(printable_line(std::string_view("a\0b\nc\rd\te\x1B[2Jf\x1F|\x7Fh", 18)), "a b c d e [2Jf | h");
+  EXPECT_EQ(printable_line("\xC2\x80|\xC2\x9B|\xC2\x9F"), " | | ");                             // C1
+  EXPECT_EQ(printable_line("\xE2\x80\xA8|\xE2\x80\xA9"), " | ");                                // separators
+  EXPECT_EQ(printable_line("\xE2\x80\xAA|\xE2\x80\xAE|\xE2\x81\xA6|\xE2\x81\xA9"), " | | | ");  // direction
+  EXPECT_EQ(printable_line("\xE2\x80\x8E|\xE2\x80\x8F|\xD8\x9C|\xEF\xBB\xBF"), " | | | ");
+}
+
+TEST(PrintableLine, BytesThatAreNoUtf8AreReplaced) {
+  for (const std::string_view bad : {
+           "\x80", "\xBF", "\xC0", "\xC1", "\xF5", "\xFF",      // never a first byte
+           "\xC3", "\xE2\x82", "\xE2", "\xF0\x9F\x98", "\xF4",  // cut
+       }) {
+    EXPECT_EQ(printable_line("<" + std::string(bad) + ">"), std::string("<") + kReplaced + ">");
+    EXPECT_EQ(printable_line(bad), kReplaced);
+  }
+  for (const std::string_view bad : {"\xC0\xAF", "\xE0\x9F", "\xED\xA0", "\xF0\x8F", "\xF4\x90"}) {
+    // Overlong, a surrogate, beyond the last character: no byte of them belongs together.
+    EXPECT_EQ(printable_line(bad), std::string(kReplaced) + kReplaced);
+  }
+  EXPECT_EQ(printable_line(std::string_view("\xC3\xA9", 1)), kReplaced) << "what lies behind is not read";
+  EXPECT_EQ(printable_line("\xC3\xC3\xA9"), std::string(kReplaced) + "\xC3\xA9") << "a whole one behind";
+}
+
+TEST(PrintableLine, IsCutBetweenCharacters) {
+  EXPECT_EQ(printable_line("abc", 2), "ab");
+  EXPECT_EQ(printable_line("abc", 3), "abc");
+  EXPECT_EQ(printable_line("abc", 0), "");
+  EXPECT_EQ(printable_line("a\xC3\xA9", 2), "a");
+  EXPECT_EQ(printable_line("a\xC3\xA9", 3), "a\xC3\xA9");
+  EXPECT_EQ(printable_line("\xFF\xFF", 5), kReplaced);
+  EXPECT_EQ(printable_line("\xF0\x9F\x98\x80z", 3), "") << "nothing that comes later is drawn forward";
+}
+
+TEST(PrintableLine, AnyBytesGiveValidUtf8WithinTheLimit) {
+  CounterRng rng(11);
+  for (int round = 0; round < 20000; ++round) {
+    std::string text(rng.next() % 24, '\0');
+    for (char& c : text) {
+      // Mostly bytes that begin or go on: runs of random ones are rarely almost right.
+      constexpr std::string_view kLikely = "\xC3\xE0\xE2\xED\xEF\xF0\xF4\x80\x90\xA0\x9F\xBF\x8F ";
+      const std::uint64_t r = rng.next();
+      c = r % 3 == 0 ? static_cast<char>(r >> 8) : kLikely[(r >> 8) % kLikely.size()];
+    }
+    const std::size_t limit = rng.next() % 32;
+    const std::string line = printable_line(text, limit);
+    ASSERT_LE(line.size(), limit);
+    ASSERT_TRUE(is_valid_utf8(line)) << ::testing::PrintToString(text);
+    const std::string whole = printable_line(text);
+    ASSERT_TRUE(whole.starts_with(line));
+    ASSERT_EQ(printable_line(whole), whole);
+    for (const char c : whole) ASSERT_FALSE(static_cast<unsigned char>(c) < 0x20 || c == 0x7F);
+    if (is_valid_utf8(text)) {
+      ASSERT_EQ(whole.find(kReplaced) == whole.npos, text.find(kReplaced) == text.npos);
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/errors.h"
+
 namespace deltawire {
 
 namespace {
@@ -14,8 +16,8 @@ std::string quoted(std::string_view text) {
 Result<SpecParameter> parse_parameter(std::string_view text, std::string_view spec) {
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size()) {
-    return fail(ErrorCode::kInvalidArgument, "spec " + quoted(spec) + ": " + quoted(text) +
-                                                 " is not a parameter: write name:key=value,key=value");
+    return invalid("spec " + quoted(spec) + ": " + quoted(text) +
+                   " is not a parameter: write name:key=value,key=value");
   }
   return SpecParameter{text.substr(0, equals), text.substr(equals + 1)};
 }
@@ -27,19 +29,17 @@ Result<ParsedSpec> parse_spec(std::string_view text, std::string_view kind) {
   const std::size_t colon = text.find(':');
   spec.name = text.substr(0, colon);
   if (spec.name.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "spec " + quoted(text) + " names no " + std::string(kind) +
-                                                 ": write name or name:key=value,key=value");
+    return invalid("spec " + quoted(text) + " names no " + std::string(kind) +
+                   ": write name or name:key=value,key=value");
   }
   if (colon == std::string_view::npos) return spec;
   for (std::string_view rest = text.substr(colon + 1);;) {
     const std::size_t comma = rest.find(',');
-    const auto parameter = parse_parameter(rest.substr(0, comma), text);
-    if (!parameter) return forward_error(parameter);
-    if (find_parameter(spec, parameter->key) != nullptr) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "spec " + quoted(text) + " gives " + quoted(parameter->key) + " twice: keep one");
+    ASSIGN_OR_RETURN(const auto parameter, parse_parameter(rest.substr(0, comma), text));
+    if (find_parameter(spec, parameter.key) != nullptr) {
+      return invalid("spec " + quoted(text) + " gives " + quoted(parameter.key) + " twice: keep one");
     }
-    spec.parameters.push_back(*parameter);
+    spec.parameters.push_back(parameter);
     if (comma == std::string_view::npos) return spec;
     rest.remove_prefix(comma + 1);
   }

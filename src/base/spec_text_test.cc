@@ -1,7 +1,6 @@
 #include "base/spec_text.h"
 
 #include <cmath>
-#include <string>
 #include <utility>
 
 #include <gtest/gtest.h>

@@ -6,9 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,10 +1,8 @@
 // Channels through the C interface.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "call.h"

@@ -1,6 +1,5 @@
 // Elastic sessions through the C interface.
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>

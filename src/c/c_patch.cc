@@ -1,7 +1,5 @@
 // Patches through the C interface.
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "call.h"
 #include "deltawire/deltawire.h"

@@ -6,12 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <string>
 
 #include "call.h"
-#include "deltawire/connect.h"
-#include "deltawire/deltawire.h"
 #include "deltawire/session.h"
 
 using namespace deltawire;     // NOLINT(google-build-using-namespace)

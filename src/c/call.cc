@@ -1,14 +1,8 @@
 #include "call.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <limits>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 namespace deltawire::c {
 

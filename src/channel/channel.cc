@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "channel/channel_state.h"
 #include "channel/codec_rules.h"
@@ -30,10 +30,9 @@ constexpr std::uint32_t low_half(std::uint64_t hash) noexcept {
 }
 
 Status check_encode(const StepRecord& record, std::span<const Named> parts, const MessageId& id) {
-  if (Status may_open = record.check_may_open(id.step); !may_open) return may_open;
+  RETURN_IF_ERROR(record.check_may_open(id.step));
   if (!std::isfinite(id.scale) || id.scale <= 0.0F) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the scale " + std::to_string(id.scale) + " must be finite and above 0");
+    return invalid("the scale " + std::to_string(id.scale) + " must be finite and above 0");
   }
   for (const Named& part : parts) {
     if (part.first >= kMaxTensorElements || part.tensor.elements() >= kMaxTensorElements - part.first) {
@@ -46,7 +45,7 @@ Status check_encode(const StepRecord& record, std::span<const Named> parts, cons
 
 // Opens the step for a message of these parts.
 Status begin(MessageMaker& maker, std::span<const Named> parts, const MessageId& id) {
-  if (Status legal = check_encode(maker.record(), parts, id); !legal) return legal;
+  RETURN_IF_ERROR(check_encode(maker.record(), parts, id));
   maker.record().open(id.step);
   maker.begin();
   return {};
@@ -54,11 +53,10 @@ Status begin(MessageMaker& maker, std::span<const Named> parts, const MessageId&
 
 Result<std::uint64_t> copy_of_encoded(Channel& channel, const MessageLayout& layout, const MessageId& id,
                                       MutBytes out) {
-  const auto pieces = channel.encode(layout, id, 1);
-  if (!pieces) return forward_error(pieces);
+  ASSIGN_OR_RETURN(const auto pieces, channel.encode(layout, id, 1));
   std::byte* end = out.data();
-  for (const Bytes piece : *pieces) end = std::ranges::copy(piece, end).out;
-  channel.release(*pieces);
+  for (const Bytes piece : pieces) end = std::ranges::copy(piece, end).out;
+  channel.release(pieces);
   return static_cast<std::uint64_t>(end - out.data());
 }
 
@@ -182,12 +180,12 @@ class ChannelImpl final : public MeteredChannel {
   }
   template <class Fill>
   Status replace_residuals(const Fill& filled_by) {
-    if (Status closed = maker_.record().check_closed("loading"); !closed) return closed;
+    RETURN_IF_ERROR(maker_.record().check_closed("loading"));
     ResidualStore loaded(resources_.meter);
-    if (Status filled = filled_by(loaded); !filled) return filled;
+    RETURN_IF_ERROR(filled_by(loaded));
     if (resources_.backend) {
       ResidualStore uploaded(resources_.meter, resources_.backend.get());
-      if (Status copied = uploaded.upload(loaded); !copied) return copied;
+      RETURN_IF_ERROR(uploaded.upload(loaded));
       loaded = std::move(uploaded);
     }
     residuals_ = std::move(loaded);
@@ -214,9 +212,9 @@ std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint
 
 Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, const MessageId& id,
                                                    std::uint64_t room) {
-  if (Status begun = begin(maker_, layout.parts, id); !begun) return forward_error(begun);
+  RETURN_IF_ERROR(begin(maker_, layout.parts, id));
   auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
-    if (Status distinct = maker_.check_distinct(layout); !distinct) return forward_error(distinct);
+    RETURN_IF_ERROR(maker_.check_distinct(layout));
     const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
     maker_.open(layout, id.step, room == 0 || is_needed(codecs(), layout, id.step, options_.revert), room,
                 bounds);
@@ -226,7 +224,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
       code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
     }
     memory_.scratch_held.set(memory_.scratch.capacity() + maker_.writer_bytes());
-    if (Status made = maker_.close(id, low_half(rules_.hash)); !made) return forward_error(made);
+    RETURN_IF_ERROR(maker_.close(id, low_half(rules_.hash)));
     return maker_.pieces(0);
   });
   if (!pieces && options_.revert == Revert::kFold)
@@ -243,9 +241,9 @@ bool ChannelImpl::sends_values(const MessageLayout& message, std::uint64_t step)
 Result<std::span<const Bytes>> ChannelImpl::encode_in_place(const MessageLayout& layout, const MessageId& id,
                                                             std::uint64_t room) {
   if (!sends_values(layout, id.step)) return encode(layout, id, room);
-  if (Status begun = begin(maker_, layout.parts, id); !begun) return forward_error(begun);
+  RETURN_IF_ERROR(begin(maker_, layout.parts, id));
   return or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
-    if (Status distinct = maker_.check_distinct(layout); !distinct) return forward_error(distinct);
+    RETURN_IF_ERROR(maker_.check_distinct(layout));
     return maker_.make_in_place(layout, id, low_half(rules_.hash));
   });
 }
@@ -257,11 +255,11 @@ Result<std::uint64_t> ChannelImpl::encode_to(const MessageLayout& layout, const 
                                                 " bytes, but there is room for " +
                                                 std::to_string(out.size()));
   }
-  if (Status apart = check_apart(layout.parts, out.first(bound)); !apart) return forward_error(apart);
+  RETURN_IF_ERROR(check_apart(layout.parts, out.first(bound)));
   if (resources_.backend || options_.revert == Revert::kFold) return copy_of_encoded(*this, layout, id, out);
-  if (Status begun = begin(maker_, layout.parts, id); !begun) return forward_error(begun);
+  RETURN_IF_ERROR(begin(maker_, layout.parts, id));
   return or_no_memory("encoding a message", [&]() -> Result<std::uint64_t> {
-    if (Status distinct = maker_.check_distinct(layout); !distinct) return forward_error(distinct);
+    RETURN_IF_ERROR(maker_.check_distinct(layout));
     const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_, true);
     maker_.open(layout, id.step, is_needed(codecs(), layout, id.step, options_.revert), 0, bounds, true);
     code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
@@ -273,19 +271,19 @@ Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const Me
                                std::uint64_t room, std::vector<std::span<const Bytes>>& encoded) {
   if (!resources_.backend) return Channel::encode_all(messages, id, room, encoded);
   for (const MessageLayout& layout : messages) {
-    if (Status legal = check_encode(maker_.record(), layout.parts, id); !legal) return legal;
+    RETURN_IF_ERROR(check_encode(maker_.record(), layout.parts, id));
   }
   maker_.record().open(id.step);
   maker_.begin();
   return or_no_memory("encoding messages", [&]() -> Status {
     for (const MessageLayout& layout : messages) {
-      if (Status distinct = maker_.check_distinct(layout); !distinct) return distinct;
+      RETURN_IF_ERROR(maker_.check_distinct(layout));
       const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
       maker_.open(layout, id.step, room == 0 || is_needed(codecs(), layout, id.step, options_.revert), room,
                   bounds);
     }
     code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
-    if (Status made = maker_.close(id, low_half(rules_.hash)); !made) return made;
+    RETURN_IF_ERROR(maker_.close(id, low_half(rules_.hash)));
     for (std::size_t i = 0; i < maker_.count(); ++i) encoded.push_back(maker_.pieces(i));
     return {};
   });
@@ -296,7 +294,7 @@ Status ChannelImpl::prepare(const MessageLayout& message, std::uint64_t step) {
   for (const Named& part : message.parts) {
     if (part.tensor.elements() == 0) continue;
     SentPart made;
-    if (Status opened = encoder_.open(part, step, made); !opened) return opened;
+    RETURN_IF_ERROR(encoder_.open(part, step, made));
   }
   return {};
 }
@@ -304,7 +302,7 @@ Status ChannelImpl::prepare(const MessageLayout& message, std::uint64_t step) {
 void ChannelImpl::keep(const MessageLayout& message, const MessageId& id) noexcept {
   if (options_.revert != Revert::kFold) return;
   (void)or_no_memory("keeping a message", [&]() -> Status {
-    if (Status legal = check_encode(maker_.record(), message.parts, id); !legal) return legal;
+    RETURN_IF_ERROR(check_encode(maker_.record(), message.parts, id));
     maker_.record().open(id.step);
     for (const Named& part : message.parts) keep_part(encoder_, part, id);
     return {};
@@ -313,10 +311,8 @@ void ChannelImpl::keep(const MessageLayout& message, const MessageId& id) noexce
 
 Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& parts,
                            const MessageId& expected, Into into, float scale) {
-  if (Status apart = or_no_memory("looking at slots", [&] { return check_apart(parts.parts); }); !apart) {
-    return apart;
-  }
-  if (Status apart = check_apart(parts.parts, pieces.size() == 1 ? pieces[0] : Bytes()); !apart) return apart;
+  RETURN_IF_ERROR(or_no_memory("looking at slots", [&] { return check_apart(parts.parts); }));
+  RETURN_IF_ERROR(check_apart(parts.parts, pieces.size() == 1 ? pieces[0] : Bytes()));
   const ExpectedMessage due{expected, low_half(rules_.hash), parts};
   return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
 }
@@ -348,16 +344,14 @@ void ChannelImpl::commit() noexcept {
 
 Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const {
   if (!rules_.now.any(&CodecInfo::sparse)) return {};
-  if (Status closed = maker_.record().check_closed("masking"); !closed) return closed;
+  RETURN_IF_ERROR(maker_.record().check_closed("masking"));
   const SentPart* part = maker_.record().find(name_hash(Named{name, {}}), first);
   if (part == nullptr) {
-    return fail(ErrorCode::kState,
-                "part '" + std::string(name) + "' was not in the step that was committed last");
+    return wrong_state("part '" + std::string(name) + "' was not in the step that was committed last");
   }
   if (part->count != momentum.size()) {
-    return fail(ErrorCode::kInvalidArgument, "part '" + std::string(name) + "' has " +
-                                                 std::to_string(part->count) + " elements, its momentum " +
-                                                 std::to_string(momentum.size()));
+    return invalid("part '" + std::string(name) + "' has " + std::to_string(part->count) +
+                   " elements, its momentum " + std::to_string(momentum.size()));
   }
   return PartEncoder::clear_sent(*part, momentum);
 }
@@ -377,10 +371,9 @@ void ChannelImpl::revert() noexcept {
 }
 
 Status ChannelImpl::recode(std::string_view codecs) {
-  if (Status closed = maker_.record().check_closed("changing its codecs"); !closed) return closed;
-  auto rules = CodecRules::parse(codecs, {.of_means = options_.means});
-  if (!rules) return forward_error(rules);
-  rules_.change_to(std::move(*rules), options_.policy);
+  RETURN_IF_ERROR(maker_.record().check_closed("changing its codecs"));
+  ASSIGN_OR_RETURN(auto rules, CodecRules::parse(codecs, {.of_means = options_.means}));
+  rules_.change_to(std::move(rules), options_.policy);
   return {};
 }
 
@@ -389,10 +382,10 @@ std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_
 }
 
 Result<std::vector<std::byte>> ChannelImpl::save() const {
-  if (Status closed = maker_.record().check_closed("saving"); !closed) return forward_error(closed);
+  RETURN_IF_ERROR(maker_.record().check_closed("saving"));
   if (resources_.backend) {
     ResidualStore copy;
-    if (Status copied = residuals_.download(copy); !copied) return forward_error(copied);
+    RETURN_IF_ERROR(residuals_.download(copy));
     return save_residuals(copy, rules_.state_hash);
   }
   return save_residuals(residuals_, rules_.state_hash);
@@ -403,9 +396,8 @@ Result<std::vector<std::byte>> ChannelImpl::save() const {
 Status Channel::encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
                            std::vector<std::span<const Bytes>>& encoded) {
   for (const MessageLayout& layout : messages) {
-    const auto pieces = encode(layout, id, room);
-    if (!pieces) return forward_error(pieces);
-    encoded.push_back(*pieces);
+    ASSIGN_OR_RETURN(const auto pieces, encode(layout, id, room));
+    encoded.push_back(pieces);
   }
   return {};
 }
@@ -413,7 +405,7 @@ Status Channel::encode_all(std::span<const MessageLayout> messages, const Messag
 Status Channel::decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
                            float scale) {
   for (const ReceivedMessage& message : messages) {
-    if (Status done = decode(message.pieces, message.layout, expected, into, scale); !done) return done;
+    RETURN_IF_ERROR(decode(message.pieces, message.layout, expected, into, scale));
   }
   return {};
 }
@@ -426,26 +418,21 @@ Result<std::unique_ptr<MeteredChannel>> make_metered_channel(std::string_view co
                                                              const ChannelOptions& options,
                                                              ChannelResources resources) {
   if (options.revert == Revert::kFold && !options.error_feedback) {
-    return fail(ErrorCode::kInvalidArgument,
-                "a channel without error feedback keeps nothing, so that a revert can fold nothing; take the "
-                "exact revert, or error feedback");
+    return invalid(
+        "a channel without error feedback keeps nothing, so that a revert can fold nothing; take the "
+        "exact revert, or error feedback");
   }
-  Result<CodecRules> rules = CodecRules::parse(codecs, {.of_means = options.means});
-  if (!rules) return forward_error(rules);
+  ASSIGN_OR_RETURN(CodecRules rules, CodecRules::parse(codecs, {.of_means = options.means}));
   if (resources.backend && options.revert == Revert::kFold) {
-    return fail(ErrorCode::kInvalidArgument,
-                "a device's residuals can't be folded; take the exact revert, or let the CPU code");
+    return invalid("a device's residuals can't be folded; take the exact revert, or let the CPU code");
   }
-  if (resources.backend && rules->change_inputs()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "a device codes no part of '" + rules->spec() +
-                    "': clip and momentum are the CPU's; leave them out, or let the CPU code");
+  if (resources.backend && rules.change_inputs()) {
+    return invalid("a device codes no part of '" + rules.spec() +
+                   "': clip and momentum are the CPU's; leave them out, or let the CPU code");
   }
-  Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");
-  if (!raw) return forward_error(raw);
-  Result<HalfCodecs> halves = HalfCodecs::make();
-  if (!halves) return forward_error(halves);
-  return std::make_unique<ChannelImpl>(std::move(*rules), std::move(*raw), std::move(*halves), options,
+  ASSIGN_OR_RETURN(std::unique_ptr<const Codec> raw, make_codec("fp32"));
+  ASSIGN_OR_RETURN(HalfCodecs halves, HalfCodecs::make());
+  return std::make_unique<ChannelImpl>(std::move(rules), std::move(raw), std::move(halves), options,
                                        std::move(resources));
 }
 

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
@@ -46,18 +46,17 @@ Status load_entry(Bytes& rest, ResidualStore& store) {
   if (!value_bytes || *value_bytes > rest.size()) return truncated();
   const Named part{name, {nullptr, count, DType::kF32}, first};
   if (store.find(part) != nullptr) {
-    return fail(ErrorCode::kCorrupt, "channel state: part '" + std::string(name) + "' occurs twice");
+    return corrupt("channel state: part '" + std::string(name) + "' occurs twice");
   }
-  Result<ResidualStore::Entry*> entry = store.obtain(part);
-  if (!entry) return forward_error(entry);
+  ASSIGN_OR_RETURN(auto* const entry, store.obtain(part));
   const auto is_legal = [](float given) { return std::isfinite(given) && given > 0.0F; };
   if (!is_legal(scale) || (has_velocity && !is_legal(velocity_scale))) {
-    return fail(ErrorCode::kCorrupt, "channel state: part '" + (*entry)->name + "' has no legal scale");
+    return corrupt("channel state: part '" + entry->name + "' has no legal scale");
   }
-  (*entry)->scale = scale;
-  (*entry)->values = take_floats(rest, count);
-  if (has_velocity) (*entry)->velocity.load(take_floats(rest, count), velocity_scale);
-  (*entry)->count();
+  entry->scale = scale;
+  entry->values = take_floats(rest, count);
+  if (has_velocity) entry->velocity.load(take_floats(rest, count), velocity_scale);
+  entry->count();
   return {};
 }
 
@@ -98,24 +97,24 @@ Status load_residuals(Bytes state, std::uint64_t params_hash, ResidualStore& sto
                 "channel state: " + std::to_string(state.size()) + " bytes are too few");
   }
   if (std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0) {
-    return fail(ErrorCode::kCorrupt, "channel state: wrong magic; these bytes are no saved channel");
+    return corrupt("channel state: wrong magic; these bytes are no saved channel");
   }
   const auto version = load_le<std::uint32_t>(state.data() + 8);
-  if (Status known = check_format_version("channel state", version, kVersion); !known) return known;
+  RETURN_IF_ERROR(check_format_version("channel state", version, kVersion));
   const Bytes body = state.first(state.size() - 4);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
-    return fail(ErrorCode::kCorrupt, "channel state: the checksum is wrong; the bytes changed or were cut");
+    return corrupt("channel state: the checksum is wrong; the bytes changed or were cut");
   }
   if (load_le<std::uint64_t>(state.data() + 16) != params_hash) {
-    return fail(ErrorCode::kMismatch,
-                "channel state: saved with another codec, parameters or policy; load it with the same spec");
+    return mismatch(
+        "channel state: saved with another codec, parameters or policy; load it with the same spec");
   }
   const auto entries = load_le<std::uint32_t>(state.data() + 12);
   Bytes rest = body.subspan(kHeadBytes);
   for (std::uint32_t i = 0; i < entries; ++i) {
-    if (Status loaded = load_entry(rest, store); !loaded) return loaded;
+    RETURN_IF_ERROR(load_entry(rest, store));
   }
-  if (!rest.empty()) return fail(ErrorCode::kCorrupt, "channel state: bytes beyond the last entry");
+  if (!rest.empty()) return corrupt("channel state: bytes beyond the last entry");
   return {};
 }
 
@@ -175,7 +174,7 @@ class Adder {
       if (tensor == tensors_.end() || !end || *end > tensor->second.elements) return foreign(*entry);
       if (before != nullptr && before->name == entry->name &&
           before->first + before->values.size() > entry->first) {
-        return fail(ErrorCode::kCorrupt, "channel state: parts of '" + entry->name + "' overlap");
+        return corrupt("channel state: parts of '" + entry->name + "' overlap");
       }
       before = entry;
       for (PartSum& sum : tensor->second.parts) add_overlap(*entry, weight, sum);
@@ -191,17 +190,16 @@ class Adder {
       for (const PartSum& sum : tensor.parts) {
         if (sum.residual.empty()) continue;
         std::vector<float> velocity = sum.velocity.rounded();
-        Result<ResidualStore::Entry*> entry = store.obtain(*sum.part);
-        if (!entry) return forward_error(entry);
-        (*entry)->values = sum.residual.rounded();
-        (*entry)->scale = sum.residual.scale();
-        if (!all_finite((*entry)->values) || !all_finite(velocity)) {
+        ASSIGN_OR_RETURN(auto* const entry, store.obtain(*sum.part));
+        entry->values = sum.residual.rounded();
+        entry->scale = sum.residual.scale();
+        if (!all_finite(entry->values) || !all_finite(velocity)) {
           return fail(ErrorCode::kRange, "tensor '" + std::string(name) +
                                              "': what the saved ranks keep of it is not finite, or too large "
                                              "in sum; go on without these states");
         }
-        if (!velocity.empty()) (*entry)->velocity.load(std::move(velocity), sum.velocity.scale());
-        (*entry)->count();
+        if (!velocity.empty()) entry->velocity.load(std::move(velocity), sum.velocity.scale());
+        entry->count();
       }
     }
     return {};
@@ -223,8 +221,7 @@ class Adder {
   }
 
   static Status foreign(const ResidualStore::Entry& entry) {
-    return fail(ErrorCode::kMismatch,
-                "the state has a residual of elements " + std::to_string(entry.first) + " to " +
+    return mismatch("the state has a residual of elements " + std::to_string(entry.first) + " to " +
                     std::to_string(entry.first + entry.values.size()) + " of '" + entry.name +
                     "', which the job doesn't exchange; load it into the model that it was saved with");
   }
@@ -240,8 +237,8 @@ Status add_weighted(std::span<const WeightedState> states, const CutTensors& wan
   Adder adder(wanted);
   for (const WeightedState& each : states) {
     ResidualStore saved;
-    if (Status loaded = load_residuals(each.state, params_hash, saved); !loaded) return loaded;
-    if (Status added = adder.add(saved, each.weight); !added) return added;
+    RETURN_IF_ERROR(load_residuals(each.state, params_hash, saved));
+    RETURN_IF_ERROR(adder.add(saved, each.weight));
   }
   return adder.store_in(store);
 }

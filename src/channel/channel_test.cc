@@ -2,9 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "channel/recipes.h"
+#include "base/errors.h"
 
 namespace deltawire {
 namespace {
@@ -47,7 +47,7 @@ std::vector<std::string_view> split_rules(std::string_view text) {
 }
 
 tl::unexpected<Error> bad_rule(const std::string& message) {
-  return fail(ErrorCode::kInvalidArgument, "codec rules: " + message);
+  return invalid("codec rules: " + message);
 }
 
 // "3lc: s=1" reads as the tensors named 3lc and the codec s=1.
@@ -107,13 +107,12 @@ Result<CodecRules::Condition> CodecRules::parse_condition(std::string_view text)
 }
 
 Status CodecRules::add(std::string_view conditions, std::string_view codec_spec) {
-  const auto stages = stages_of_recipe(codec_spec);
-  if (!stages) return forward_error(stages);
-  if (stages->empty()) return add_rule(conditions, codec_spec, {});
+  ASSIGN_OR_RETURN(const auto stages, stages_of_recipe(codec_spec));
+  if (stages.empty()) return add_rule(conditions, codec_spec, {});
   const RecipeNeeds needs = needs_of_recipe(codec_spec);
-  for (const RecipeStage& stage : *stages) {
+  for (const RecipeStage& stage : stages) {
     const std::string both = std::string(conditions) + " " + stage.condition;
-    if (Status added = add_rule(trim(both), stage.codec, needs); !added) return added;
+    RETURN_IF_ERROR(add_rule(trim(both), stage.codec, needs));
   }
   return {};
 }
@@ -127,10 +126,10 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
   Rule rule;
   rule.recipe = recipe;
   if (const std::size_t with = codec_spec.find(kFeedbackFollows); with != std::string_view::npos) {
-    const auto feedback = parse_feedback(trim(codec_spec.substr(with + kFeedbackFollows.size())));
-    if (!feedback) return forward_error(feedback);
-    rule.feedback = *feedback;
-    has_feedback_ = has_feedback_ || !feedback->is_none();
+    ASSIGN_OR_RETURN(const auto feedback,
+                     parse_feedback(trim(codec_spec.substr(with + kFeedbackFollows.size()))));
+    rule.feedback = feedback;
+    has_feedback_ = has_feedback_ || !feedback.is_none();
     codec_spec = trim(codec_spec.substr(0, with));
   }
   Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
@@ -139,9 +138,7 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
   if (!codec) return forward_error(codec);
   rule.codec = std::move(*codec);
   for (std::size_t i = 0; i < 2 && rule.codec->info().half_form; ++i) {
-    auto half = make_half_form(*rule.codec, i == 0 ? DType::kBF16 : DType::kF16);
-    if (!half) return forward_error(half);
-    rule.half_forms[i] = std::move(*half);
+    ASSIGN_OR_RETURN(rule.half_forms[i], make_half_form(*rule.codec, i == 0 ? DType::kBF16 : DType::kF16));
   }
   std::string& text = rule.conditions_text;
   while (!conditions.empty()) {
@@ -150,9 +147,8 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
     if (text.empty() && condition.find_first_of("<>=") == std::string_view::npos) {
       rule.name_pattern = condition;
     } else {
-      const Result<Condition> parsed = parse_condition(condition);
-      if (!parsed) return forward_error(parsed);
-      rule.conditions.push_back(*parsed);
+      ASSIGN_OR_RETURN(const Condition parsed, parse_condition(condition));
+      rule.conditions.push_back(parsed);
     }
     text += (text.empty() ? "" : " ") + std::string(condition);
   }
@@ -188,7 +184,7 @@ Result<CodecRules> CodecRules::parse(std::string_view text, const RulesUse& use)
     } else if (rule.starts_with(kRest)) {
       codec_spec = trim(rule.substr(kRest.size()));
     }
-    if (Status added = rules.add(conditions, codec_spec); !added) return forward_error(added);
+    RETURN_IF_ERROR(rules.add(conditions, codec_spec));
   }
   const bool weights_needed =
       std::ranges::any_of(rules.rules_, [](const Rule& rule) { return rule.recipe.weights; });

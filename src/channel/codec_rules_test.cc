@@ -2,8 +2,6 @@
 #include "channel/codec_rules.h"
 
 #include <array>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

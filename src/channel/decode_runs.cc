@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/lanes.h"
 #include "base/no_memory.h"
@@ -165,7 +166,7 @@ Status DecodeRuns::decode_raw(const Run& run, const Call& call, const Exec& exec
 
 Status DecodeRuns::decode_run(const Run& run, const Call& call, const Exec& exec) const {
   if (run.raw_parts > 0) return decode_raw(run, call, exec);
-  if (Status whole = check_run(run, exec.workers); !whole) return whole;
+  RETURN_IF_ERROR(check_run(run, exec.workers));
   const Status decoded =
       run.codec->decode(view_of(run), slot_of(run, call), call.target.into, call.target.scale, exec);
   return decoded ? decoded : name_part(call.parts[run.place.part], decoded.error());
@@ -177,7 +178,7 @@ Status DecodeRuns::decode_on(PartBackend& backend, std::span<const Named> parts,
   std::vector<DecodeJob> jobs;
   jobs.reserve(runs_.size());
   for (const Run& run : runs_) {
-    if (Status whole = check_run(run, nullptr); !whole) return whole;
+    RETURN_IF_ERROR(check_run(run, nullptr));
     jobs.push_back({.codec = run.codec,
                     .in = view_of(run),
                     .slot = slot_of(run, {parts, target}),
@@ -185,7 +186,7 @@ Status DecodeRuns::decode_on(PartBackend& backend, std::span<const Named> parts,
                     .sender = sender});
   }
   if (jobs.empty()) return {};
-  if (Status done = backend.decode(jobs, target.into, target.scale); !done) return done;
+  RETURN_IF_ERROR(backend.decode(jobs, target.into, target.scale));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (!jobs[i].decoded) return name_part(parts[runs_[i].place.part], jobs[i].decoded.error());
   }

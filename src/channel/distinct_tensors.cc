@@ -10,6 +10,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/errors.h"
+
 namespace deltawire {
 namespace {
 
@@ -24,8 +26,8 @@ std::vector<const Named*> by_name(std::span<const Named> tensors) {
 }
 
 Status called_alike(std::string_view name) {
-  return fail(ErrorCode::kInvalidArgument, "two tensors are called '" + std::string(name) +
-                                               "'; residuals belong to names, so give each one of its own");
+  return invalid("two tensors are called '" + std::string(name) +
+                 "'; residuals belong to names, so give each one of its own");
 }
 
 // Where a tensor lies that will be written; nowhere for others.
@@ -73,9 +75,8 @@ Status check_parts(std::span<const Named> parts) {
   if (one == sorted.end()) return {};
   const std::uint64_t at = (*std::next(one))->first;
   if (at == (*one)->first) return called_alike((*one)->name);
-  return fail(ErrorCode::kInvalidArgument,
-              "two parts of '" + std::string((*one)->name) + "' have element " + std::to_string(at) +
-                  "; residuals belong to parts, so cut the tensor without overlaps");
+  return invalid("two parts of '" + std::string((*one)->name) + "' have element " + std::to_string(at) +
+                 "; residuals belong to parts, so cut the tensor without overlaps");
 }
 
 Status check_apart(std::span<const Named> tensors) {
@@ -88,9 +89,8 @@ Status check_apart(std::span<const Named> tensors) {
   std::ranges::sort(extents, std::less<>(), &Extent::begin);
   const auto shared = std::ranges::adjacent_find(extents, overlap);
   if (shared == extents.end()) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              "'" + std::string(shared->name) + "' and '" + std::string(std::next(shared)->name) +
-                  "' share memory, and both are written; give one of them, or a copy");
+  return invalid("'" + std::string(shared->name) + "' and '" + std::string(std::next(shared)->name) +
+                 "' share memory, and both are written; give one of them, or a copy");
 }
 
 Status check_apart(std::span<const Named> tensors, Bytes message) {
@@ -104,9 +104,8 @@ Status check_apart(std::span<const Named> tensors, Bytes message) {
     if (meets(tensor.values, tensor.count * dtype_bytes(tensor.dtype)) ||
         meets(tensor.keys, tensor.count * sizeof *tensor.keys) ||
         meets(tensor.significance, tensor.count * sizeof *tensor.significance)) {
-      return fail(
-          ErrorCode::kInvalidArgument,
-          "'" + std::string(named.name) + "' and the message share memory; give one of them other memory");
+      return invalid("'" + std::string(named.name) +
+                     "' and the message share memory; give one of them other memory");
     }
   }
   return {};

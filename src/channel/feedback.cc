@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "codecs/spec_string.h"
@@ -67,28 +68,25 @@ std::string Feedback::text() const {
 
 Result<Feedback> read_feedback(const ParsedSpec& spec, const Feedback& defaults) {
   constexpr std::string_view kSwitch[] = {"off", "on"};
-  const auto clip =
-      float_parameter(spec, "clip", {.low = 1e-6F, .high = 1e6F, .default_value = defaults.clip});
-  if (!clip) return forward_error(clip);
-  const auto momentum =
-      float_parameter(spec, "momentum", {.low = 0, .high = 1, .default_value = defaults.momentum});
-  if (!momentum) return forward_error(momentum);
-  const auto masking = choice_parameter(spec, "masking", kSwitch, defaults.masking ? 1 : 0);
-  if (!masking) return forward_error(masking);
-  const auto decay = float_parameter(spec, "decay", {.low = 0, .high = 1, .default_value = defaults.decay});
-  if (!decay) return forward_error(decay);
-  return Feedback{*clip, *momentum, *masking == 1, *decay};
+  ASSIGN_OR_RETURN(
+      const auto clip,
+      float_parameter(spec, "clip", {.low = 1e-6F, .high = 1e6F, .default_value = defaults.clip}));
+  ASSIGN_OR_RETURN(
+      const auto momentum,
+      float_parameter(spec, "momentum", {.low = 0, .high = 1, .default_value = defaults.momentum}));
+  ASSIGN_OR_RETURN(const auto masking, choice_parameter(spec, "masking", kSwitch, defaults.masking ? 1 : 0));
+  ASSIGN_OR_RETURN(const auto decay,
+                   float_parameter(spec, "decay", {.low = 0, .high = 1, .default_value = defaults.decay}));
+  return Feedback{clip, momentum, masking == 1, decay};
 }
 
 Result<Feedback> parse_feedback(std::string_view pieces) {
   const std::string text = "feedback:" + std::string(pieces);
-  const auto spec = parse_spec(text);
-  if (!spec) return forward_error(spec);
-  if (Status known = check_parameter_names(*spec, kPieces); !known) return forward_error(known);
-  auto feedback = read_feedback(*spec, {});
+  ASSIGN_OR_RETURN(const auto spec, parse_spec(text));
+  RETURN_IF_ERROR(check_parameter_names(spec, kPieces));
+  auto feedback = read_feedback(spec, {});
   if (feedback && feedback->masking && feedback->momentum == 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "feedback: masking=on is for a momentum; give that, too, e.g. momentum=0.9,masking=on");
+    return invalid("feedback: masking=on is for a momentum; give that, too, e.g. momentum=0.9,masking=on");
   }
   return feedback;
 }

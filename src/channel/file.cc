@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "base/no_memory.h"
 #include "channel/file_header.h"
@@ -21,19 +21,16 @@ constexpr std::string_view kTensorName = "tensor";  // a file's one tensor has a
 
 // A file holds one tensor, so it has one codec, and no rules.
 Result<std::string> canonical_codec(std::string_view spec) {
-  const Result<std::unique_ptr<const Codec>> codec = make_codec(spec);
-  if (!codec) return forward_error(codec);
-  return (*codec)->spec();
+  ASSIGN_OR_RETURN(const std::unique_ptr<const Codec> codec, make_codec(spec));
+  return codec->spec();
 }
 
 // Of a file that is read: a spec has one form.
 Status check_canonical(const std::string& spec) {
-  const Result<std::string> canonical = canonical_codec(spec);
-  if (!canonical) return forward_error(canonical);
-  if (*canonical == spec) return {};
-  return fail(ErrorCode::kCorrupt, "the file names its codec as '" + spec +
-                                       "', which is not the canonical form '" + *canonical +
-                                       "'; encode it again");
+  ASSIGN_OR_RETURN(const std::string canonical, canonical_codec(spec));
+  if (canonical == spec) return {};
+  return corrupt("the file names its codec as '" + spec + "', which is not the canonical form '" + canonical +
+                 "'; encode it again");
 }
 
 }  // namespace
@@ -62,13 +59,13 @@ struct FilePlace {
   }
 
   Status check(const TensorView& part) const {
-    if (failed) return fail(ErrorCode::kState, "an earlier part of this file failed; begin it again");
+    if (failed) return wrong_state("an earlier part of this file failed; begin it again");
     if (part.has_keys()) {
-      return fail(ErrorCode::kInvalidArgument, "files hold dense tensors, and this one has keys; expand it");
+      return invalid("files hold dense tensors, and this one has keys; expand it");
     }
     if (part.count == due() && part.dtype == header.dtype && part.count > 0) return {};
-    return fail(ErrorCode::kInvalidArgument, "a part of " + std::to_string(due()) + " elements of " +
-                                                 std::string(dtype_name(header.dtype)) + " is due here");
+    return invalid("a part of " + std::to_string(due()) + " elements of " +
+                   std::string(dtype_name(header.dtype)) + " is due here");
   }
 
   // An error of a part of several says which.
@@ -123,7 +120,7 @@ struct FileEncoder::State {
 
   // The message of the part that is due.
   Result<std::uint64_t> encode(const TensorView& part, MutBytes out) {
-    if (Status legal = place.check(part); !legal) return forward_error(legal);
+    RETURN_IF_ERROR(place.check(part));
     const Named each = named(part);
     const auto written = channel->encode_to(std::span(&each, 1), MessageId{}, out);
     if (!written) return place.error_in_part(written.error());
@@ -139,23 +136,19 @@ FileEncoder& FileEncoder::operator=(FileEncoder&&) noexcept = default;
 FileEncoder::~FileEncoder() = default;
 
 Result<FileEncoder> FileEncoder::make(FileHeader header) {
-  const Result<std::uint64_t> count = file_elements(header.shape);
-  if (!count) return forward_error(count);
+  ASSIGN_OR_RETURN(const std::uint64_t count, file_elements(header.shape));
   if (header.shape.size() > kMaxFileDimensions) {
-    return fail(ErrorCode::kInvalidArgument, "the shape must have at most 8 dimensions");
+    return invalid("the shape must have at most 8 dimensions");
   }
-  Result<std::string> canonical = canonical_codec(header.codec_spec);
-  if (!canonical) return forward_error(canonical);
-  header.codec_spec = *std::move(canonical);
+  ASSIGN_OR_RETURN(header.codec_spec, canonical_codec(header.codec_spec));
   if (header.part_elements == 0) header.part_elements = kFilePartElements;
-  if (header.part_elements >= *count) header.part_elements = 0;
-  Result<std::unique_ptr<Channel>> channel = file_channel(header);
-  if (!channel) return forward_error(channel);
+  if (header.part_elements >= count) header.part_elements = 0;
+  ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, file_channel(header));
   auto state = std::make_unique<State>();
   state->header = file_header_bytes(header);
   header.header_bytes = state->header.size();
-  state->place = FilePlace{std::move(header), *count};
-  state->channel = *std::move(channel);
+  state->place = FilePlace{std::move(header), count};
+  state->channel = std::move(channel);
   return FileEncoder(std::move(state));
 }
 
@@ -186,9 +179,8 @@ Result<std::span<const Bytes>> FileEncoder::encode(const TensorView& part) {
       state.message = std::make_unique_for_overwrite<std::byte[]>(bound);
       state.room = bound;
     }
-    const auto written = state.encode(part, {state.message.get(), state.room});
-    if (!written) return forward_error(written);
-    state.piece = Bytes(state.message.get(), *written);
+    ASSIGN_OR_RETURN(const auto written, state.encode(part, {state.message.get(), state.room}));
+    state.piece = Bytes(state.message.get(), written);
     return std::span<const Bytes>(&state.piece, 1);
   });
 }
@@ -198,8 +190,7 @@ Result<std::uint64_t> FileEncoder::encode_all(const TensorView& tensor, MutBytes
   assert(state.place.first == 0);
   if (tensor.has_keys()) return forward_error(state.place.check(tensor));
   if (tensor.count != state.place.count) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the shape must have " + std::to_string(tensor.count) + " elements");
+    return invalid("the shape must have " + std::to_string(tensor.count) + " elements");
   }
   if (const std::uint64_t most = bound(); out.size() < most) {
     return fail(ErrorCode::kOutputTooSmall, "the file may need " + std::to_string(most) +
@@ -214,9 +205,8 @@ Result<std::uint64_t> FileEncoder::encode_all(const TensorView& tensor, MutBytes
     part.count = due();
     part.values = values + first * dtype_bytes(tensor.dtype);
     if (tensor.significance != nullptr) part.significance = tensor.significance + first;
-    const auto bytes = state.encode(part, out.subspan(written));
-    if (!bytes) return bytes;
-    written += *bytes;
+    ASSIGN_OR_RETURN(const auto bytes, state.encode(part, out.subspan(written)));
+    written += bytes;
   }
   return written;
 }
@@ -236,7 +226,7 @@ std::uint64_t stated_bytes(Bytes start) noexcept {
 // As read_frame, behind what `bytes` has.
 Status add_frame(const ReadBytes& read, std::vector<std::byte>& bytes) {
   const std::uint64_t before = bytes.size();
-  if (Status start = read_up_to(read, bytes, before + frame_layout::kFixedBytes); !start) return start;
+  RETURN_IF_ERROR(read_up_to(read, bytes, before + frame_layout::kFixedBytes));
   return read_up_to(read, bytes, before + stated_bytes(Bytes(bytes).subspan(before)));
 }
 
@@ -260,7 +250,7 @@ struct FileReader::State {
   Result<Bytes> next_frame() {
     if (read) {
       const std::uint64_t before = copied.size();
-      if (Status got = add_frame(read, copied); !got) return forward_error(got);
+      RETURN_IF_ERROR(add_frame(read, copied));
       return Bytes(copied).subspan(before);
     }
     const std::uint64_t stated = std::max<std::uint64_t>(frame_layout::kFixedBytes, stated_bytes(rest));
@@ -278,25 +268,22 @@ struct FileReader::State {
     const std::byte* const begin = rest.data();
     std::uint64_t bytes = 0;
     for (std::uint64_t covered = 0; covered < place.due();) {
-      const Result<Bytes> frame = next_frame();
-      if (!frame) return frame;
-      if (frame->empty()) break;
-      bytes += frame->size();
-      Result<FrameReader> reader = FrameReader::open(*frame);
-      if (!reader) return forward_error(reader);
+      ASSIGN_OR_RETURN(const Bytes frame, next_frame());
+      if (frame.empty()) break;
+      bytes += frame.size();
+      ASSIGN_OR_RETURN(FrameReader reader, FrameReader::open(frame));
       ends.clear();
       sums.clear();
-      while (reader->segments_left() > 0) covered += reader->next_unchecked(ends, sums).segment.count;
+      while (reader.segments_left() > 0) covered += reader.next_unchecked(ends, sums).segment.count;
     }
     return read ? Bytes(copied) : Bytes(begin, bytes);
   }
 
   Status check_end() const {
     std::byte next{};
-    const Result<std::size_t> got = read ? read(MutBytes(&next, 1)) : rest.size();
-    if (!got) return forward_error(got);
-    if (*got == 0) return {};
-    return fail(ErrorCode::kCorrupt, "bytes follow the last part of the message");
+    ASSIGN_OR_RETURN(const std::size_t got, read ? read(MutBytes(&next, 1)) : rest.size());
+    if (got == 0) return {};
+    return corrupt("bytes follow the last part of the message");
   }
 };
 
@@ -321,14 +308,13 @@ Result<FileReader> FileReader::open(Bytes file) {
 
 Result<FileReader> FileReader::open(Result<FileHeader> header, std::unique_ptr<State> state) {
   if (!header) return forward_error(header);
-  if (Status canonical = check_canonical(header->codec_spec); !canonical) return forward_error(canonical);
-  Result<std::unique_ptr<Channel>> channel = file_channel(*header);
-  if (!channel) return forward_error(channel);
+  RETURN_IF_ERROR(check_canonical(header->codec_spec));
+  ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, file_channel(*header));
   const std::uint64_t count = header->count();
   state->place = FilePlace{*std::move(header), count};
-  state->channel = *std::move(channel);
+  state->channel = std::move(channel);
   if (count == 0) {
-    if (Status end = state->check_end(); !end) return forward_error(end);
+    RETURN_IF_ERROR(state->check_end());
   }
   return FileReader(std::move(state));
 }
@@ -345,12 +331,11 @@ std::uint64_t FileReader::due() const noexcept {
 template <class Gather>
 Status FileReader::decode(const Gather& frames, const TensorSlot& out) {
   FilePlace& place = state_->place;
-  if (Status legal = place.check(as_view(out)); !legal) return legal;
+  RETURN_IF_ERROR(place.check(as_view(out)));
   const auto decoded = or_no_memory("reading a file", [&]() -> Status {
-    const auto message = frames();
-    if (!message) return forward_error(message);
+    ASSIGN_OR_RETURN(const auto message, frames());
     const Named part = place.part(out);
-    return state_->channel->decode(*message, std::span(&part, 1), MessageId{}, Into::kOverwrite, 1.0F);
+    return state_->channel->decode(message, std::span(&part, 1), MessageId{}, Into::kOverwrite, 1.0F);
   });
   if (!decoded) return place.error_in_part(decoded.error());
   place.first += out.count;
@@ -371,35 +356,31 @@ Status FileReader::read(std::span<const Bytes> frames, const TensorSlot& out) {
 Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<const std::uint64_t> shape,
                                            std::string_view codec_spec, const Policy& policy) {
   if (tensor.has_keys()) {
-    return fail(ErrorCode::kInvalidArgument, "files hold dense tensors, and this one has keys; expand it");
+    return invalid("files hold dense tensors, and this one has keys; expand it");
   }
   FileHeader header{std::string(codec_spec), policy, tensor.dtype, {shape.begin(), shape.end()}};
-  Result<FileEncoder> encoder = FileEncoder::make(std::move(header));
-  if (!encoder) return forward_error(encoder);
+  ASSIGN_OR_RETURN(FileEncoder encoder, FileEncoder::make(std::move(header)));
   return or_no_memory("encoding a file", [&]() -> Result<std::vector<std::byte>> {
-    const std::uint64_t bound = encoder->bound();
+    const std::uint64_t bound = encoder.bound();
     const auto room = std::make_unique_for_overwrite<std::byte[]>(bound);
-    const auto written = encoder->encode_all(tensor, {room.get(), bound});
-    if (!written) return forward_error(written);
-    return std::vector<std::byte>(room.get(), room.get() + *written);
+    ASSIGN_OR_RETURN(const auto written, encoder.encode_all(tensor, {room.get(), bound}));
+    return std::vector<std::byte>(room.get(), room.get() + written);
   });
 }
 
 Status decode_file(Bytes file, const TensorSlot& out) {
-  const Result<FileHeader> header = read_file_header(file);
-  if (!header) return forward_error(header);
-  if (out.count != header->count() || out.dtype != header->dtype) {
-    return fail(ErrorCode::kMismatch, "the output must have " + std::to_string(header->count()) +
-                                          " elements of " + std::string(dtype_name(header->dtype)));
+  ASSIGN_OR_RETURN(const FileHeader header, read_file_header(file));
+  if (out.count != header.count() || out.dtype != header.dtype) {
+    return mismatch("the output must have " + std::to_string(header.count()) + " elements of " +
+                    std::string(dtype_name(header.dtype)));
   }
-  Result<FileReader> reader = FileReader::open(file);
-  if (!reader) return forward_error(reader);
+  ASSIGN_OR_RETURN(FileReader reader, FileReader::open(file));
   TensorSlot part = out;
-  for (auto* at = static_cast<std::byte*>(out.values); reader->due() > 0;
+  for (auto* at = static_cast<std::byte*>(out.values); reader.due() > 0;
        at += part.count * dtype_bytes(part.dtype)) {
     part.values = at;
-    part.count = reader->due();
-    if (Status done = reader->read(part); !done) return done;
+    part.count = reader.due();
+    RETURN_IF_ERROR(reader.read(part));
   }
   return {};
 }

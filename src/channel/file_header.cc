@@ -9,6 +9,7 @@
 #include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
 
@@ -60,11 +61,10 @@ namespace {
 
 Status check_fixed(Bytes file) {
   if (file.size() < kFixedBytes) {
-    return fail(ErrorCode::kTruncated,
-                "the file has " + std::to_string(file.size()) + " bytes, fewer than a .dw header");
+    return truncated("the file has " + std::to_string(file.size()) + " bytes, fewer than a .dw header");
   }
   if (std::memcmp(file.data(), kFileMagic.data(), kFileMagic.size()) != 0) {
-    return fail(ErrorCode::kCorrupt, "wrong magic: this is no .dw file");
+    return corrupt("wrong magic: this is no .dw file");
   }
   const auto version = load_le<std::uint16_t>(file.data() + 8);
   return check_format_version("the file", version, kFileVersion);
@@ -79,7 +79,7 @@ std::uint64_t FileHeader::count() const noexcept {
 }
 
 Result<FileHeader> read_file_header(Bytes file) {
-  if (Status fixed = check_fixed(file); !fixed) return forward_error(fixed);
+  RETURN_IF_ERROR(check_fixed(file));
   const std::byte* at = file.data();
   const std::uint64_t dimensions = std::to_integer<std::uint64_t>(at[11]);
   const std::uint64_t bytes = load_le<std::uint32_t>(at + 12);
@@ -88,32 +88,31 @@ Result<FileHeader> read_file_header(Bytes file) {
     return fail(ErrorCode::kLimit, "the file header claims more than 8 dimensions or 1,024 bytes of spec");
   }
   if (bytes != kFixedBytes + 8 * dimensions + spec_bytes + 4) {
-    return fail(ErrorCode::kCorrupt, "the file header's length does not match its content");
+    return corrupt("the file header's length does not match its content");
   }
-  if (bytes > file.size()) return fail(ErrorCode::kTruncated, "the file ends within its header");
+  if (bytes > file.size()) return truncated("the file ends within its header");
   if (crc32c(file.first(bytes - 4)) != load_le<std::uint32_t>(at + bytes - 4)) {
-    return fail(ErrorCode::kCorrupt, "the file header's checksum is wrong; the file was changed");
+    return corrupt("the file header's checksum is wrong; the file was changed");
   }
   FileHeader header;
   header.dtype = static_cast<DType>(at[10]);
   header.policy.min_elements = load_le<std::uint64_t>(at + 16);
   header.part_elements = load_le<std::uint32_t>(at + 28);
   if (dtype_bytes(header.dtype) == 0) {
-    return fail(ErrorCode::kCorrupt, "the file header has an unknown dtype");
+    return corrupt("the file header has an unknown dtype");
   }
   for (std::uint64_t i = 0; i < dimensions; ++i) {
     header.shape.push_back(load_le<std::uint64_t>(at + kFixedBytes + 8 * i));
   }
-  const auto count = file_elements(header.shape);
-  if (!count) return forward_error(count);
-  if (header.part_elements >= std::max<std::uint64_t>(*count, 1)) {
-    return fail(ErrorCode::kCorrupt, "the file header cuts " + std::to_string(*count) +
-                                         " elements into parts of " + std::to_string(header.part_elements));
+  ASSIGN_OR_RETURN(const auto count, file_elements(header.shape));
+  if (header.part_elements >= std::max<std::uint64_t>(count, 1)) {
+    return corrupt("the file header cuts " + std::to_string(count) + " elements into parts of " +
+                   std::to_string(header.part_elements));
   }
   header.codec_spec.assign(reinterpret_cast<const char*>(at + kFixedBytes + 8 * dimensions), spec_bytes);
   // It goes into messages: bytes that are no printable ASCII end here.
   if (!std::ranges::all_of(header.codec_spec, [](char c) { return c >= 0x20 && c <= 0x7E; })) {
-    return fail(ErrorCode::kCorrupt, "the codec spec in the file header is not printable ASCII");
+    return corrupt("the codec spec in the file header is not printable ASCII");
   }
   header.header_bytes = bytes;
   return header;

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <utility>
 
+#include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 
@@ -19,11 +19,9 @@ constexpr std::uint64_t kBlock = 1024;  // values that are widened at once
 }  // namespace
 
 Result<HalfCodecs> HalfCodecs::make() {
-  Result<std::unique_ptr<const Codec>> bf16 = make_codec("bf16");
-  if (!bf16) return forward_error(bf16);
-  Result<std::unique_ptr<const Codec>> fp16 = make_codec("fp16");
-  if (!fp16) return forward_error(fp16);
-  return HalfCodecs(std::move(*bf16), std::move(*fp16));
+  ASSIGN_OR_RETURN(std::unique_ptr<const Codec> bf16, make_codec("bf16"));
+  ASSIGN_OR_RETURN(std::unique_ptr<const Codec> fp16, make_codec("fp16"));
+  return HalfCodecs(std::move(bf16), std::move(fp16));
 }
 
 const Codec* HalfCodecs::of(const Named& part) const noexcept {

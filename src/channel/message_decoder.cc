@@ -5,8 +5,8 @@
 #include <concepts>
 #include <limits>
 #include <string>
-#include <vector>
 
+#include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
@@ -131,9 +131,7 @@ struct ValuesSink {
     values = Bytes(values.empty() ? part.data() : values.data(), values.size() + part.size());
     return {};
   }
-  static Status not_values() {
-    return fail(ErrorCode::kCorrupt, "the frame's payload is not the values of its parts");
-  }
+  static Status not_values() { return corrupt("the frame's payload is not the values of its parts"); }
 };
 
 // Into lists of keys and values.
@@ -200,7 +198,7 @@ struct PairsSink {
     dense.resize(place.count);
     const TensorSlot slot{dense.data(), place.count, DType::kF32};
     const Exec exec = exec_for(codec, slot, workers, memory);
-    if (Status decoded = codec.decode(in, slot, Into::kOverwrite, scale, exec); !decoded) return decoded;
+    RETURN_IF_ERROR(codec.decode(in, slot, Into::kOverwrite, scale, exec));
     for (std::uint64_t i = 0; i < place.count; ++i) {
       if (dense[i] == 0.0F) continue;
       mean.keys.push_back(static_cast<std::uint32_t>(place.begin + i));
@@ -220,13 +218,13 @@ class Decoder {
   }
 
   Status frame(FrameReader& reader) {
-    if (Status header = check_header(reader.header()); !header) return header;
+    RETURN_IF_ERROR(check_header(reader.header()));
     ++frames_;
     version_ = reader.version();
     while (reader.segments_left() > 0) {
       UncheckedSegment next;
-      if (Status read = sink_.read(reader, next); !read) return read;
-      if (Status done = segment(next); !done) return done;
+      RETURN_IF_ERROR(sink_.read(reader, next));
+      RETURN_IF_ERROR(segment(next));
     }
     return {};
   }
@@ -235,8 +233,7 @@ class Decoder {
 
   Status finish() const {
     if (complete()) return {};
-    return fail(ErrorCode::kTruncated,
-                "the message ends before part '" + std::string(current().name) + "' is complete");
+    return truncated("the message ends before part '" + std::string(current().name) + "' is complete");
   }
 
  private:
@@ -252,8 +249,8 @@ class Decoder {
   template <class Number>
   static Status same(const char* field, Number found, Number wanted, const char* advice) {
     if (found == wanted) return {};
-    return fail(ErrorCode::kMismatch, std::string("the frame has ") + field + " " + text(found) + ", but " +
-                                          text(wanted) + " is due here; " + advice);
+    return mismatch(std::string("the frame has ") + field + " " + text(found) + ", but " + text(wanted) +
+                    " is due here; " + advice);
   }
   template <std::integral Number>
   static std::string text(Number number) {
@@ -282,26 +279,25 @@ class Decoder {
     const MessageId& id = expected_.id;
     const char* lost_step = "the ranks are not in the same step";
     const char* settings = "start all ranks with the same codec, parameters and policy";
-    if (auto s = same("params_hash", header.params_hash, expected_.params_hash, settings); !s) return s;
-    if (auto s = same("world size", found.world, id.world, "the ranks belong to different jobs"); !s)
-      return s;
-    if (auto s = same("rank", found.rank, id.rank, "another rank's message came this way"); !s) return s;
-    if (auto s = same("step", found.step, id.step, lost_step); !s) return s;
-    if (auto s = same("bucket", found.bucket, id.bucket, lost_step); !s) return s;
-    if (auto s = same("stage", found.stage, id.stage, lost_step); !s) return s;
+    RETURN_IF_ERROR(same("params_hash", header.params_hash, expected_.params_hash, settings));
+    RETURN_IF_ERROR(same("world size", found.world, id.world, "the ranks belong to different jobs"));
+    RETURN_IF_ERROR(same("rank", found.rank, id.rank, "another rank's message came this way"));
+    RETURN_IF_ERROR(same("step", found.step, id.step, lost_step));
+    RETURN_IF_ERROR(same("bucket", found.bucket, id.bucket, lost_step));
+    RETURN_IF_ERROR(same("stage", found.stage, id.stage, lost_step));
     if (header.layout_hash != expected_.layout.hash) {
-      return fail(ErrorCode::kMismatch,
-                  "the message has other tensors than those due here, " + in_words(expected_.layout.parts) +
+      return mismatch("the message has other tensors than those due here, " +
+                      in_words(expected_.layout.parts) +
                       "; give all ranks the same names, shapes and dtypes in the same order");
     }
-    if (auto s = same("scale", found.scale, id.scale, "the ranks' loss scales differ"); !s) return s;
+    RETURN_IF_ERROR(same("scale", found.scale, id.scale, "the ranks' loss scales differ"));
     return same("seq", header.seq, frames_, "a frame of the message is missing or repeated");
   }
 
   Status segment(const UncheckedSegment& view) {
     const Segment& segment = view.segment;
     if (part_ == expected_.layout.parts.size()) {
-      return fail(ErrorCode::kCorrupt, "the message has segments beyond the last part");
+      return corrupt("the message has segments beyond the last part");
     }
     if (segment.parts > 1) return packed(view);
     const Named& part = current();
@@ -345,9 +341,8 @@ class Decoder {
   Status packed(const UncheckedSegment& view) {
     const Segment& segment = view.segment;
     const DecodeRuns& runs = sink_.memory.runs;
-    Status whole = FrameReader::check_chunks(view.payload, runs.last_ends(view.chunks),
-                                             runs.last_sums(view.chunks), view.first_chunk);
-    if (!whole) return whole;
+    RETURN_IF_ERROR(FrameReader::check_chunks(view.payload, runs.last_ends(view.chunks),
+                                              runs.last_sums(view.chunks), view.first_chunk));
     const Codec& codec = codec_due(current(), segment.codec);
     const std::uint64_t width = &codec == &codecs_.raw ? sizeof(float) : HalfCodecs::kValueBytes;
     Bytes values = view.payload;
@@ -367,9 +362,7 @@ class Decoder {
     return values.empty() ? Status() : not_due();
   }
 
-  static Status not_due() {
-    return fail(ErrorCode::kCorrupt, "a segment of several parts is not the one that is due here");
-  }
+  static Status not_due() { return corrupt("a segment of several parts is not the one that is due here"); }
 
   const ExpectedMessage& expected_;
   const PartCodecs& codecs_;
@@ -394,17 +387,16 @@ Status decode_into(Sink& sink, std::span<const Bytes> pieces, const ExpectedMess
     Bytes rest = pieces[i];
     while (!rest.empty()) {
       if (decoder.complete()) {
-        return fail(ErrorCode::kCorrupt,
-                    std::to_string(rest.size()) + " bytes follow the last part of the message");
+        return corrupt(std::to_string(rest.size()) + " bytes follow the last part of the message");
       }
       const bool is_head = stated_frame_bytes(rest) > rest.size() && i + 1 < pieces.size();
-      Result<FrameReader> reader = is_head ? FrameReader::open(rest, pieces[++i]) : FrameReader::open(rest);
-      if (!reader) return forward_error(reader);
-      if (Status done = decoder.frame(*reader); !done) return done;
-      rest = is_head ? Bytes() : rest.subspan(reader->frame_bytes());
+      ASSIGN_OR_RETURN(FrameReader reader,
+                       is_head ? FrameReader::open(rest, pieces[++i]) : FrameReader::open(rest));
+      RETURN_IF_ERROR(decoder.frame(reader));
+      rest = is_head ? Bytes() : rest.subspan(reader.frame_bytes());
     }
   }
-  if (Status complete = decoder.finish(); !complete) return complete;
+  RETURN_IF_ERROR(decoder.finish());
   return sink.finish();
 }
 
@@ -422,7 +414,7 @@ Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expe
 Result<Bytes> values_of_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                                 const PartCodecs& codecs, bool verifies, CodingMemory& memory) {
   ValuesSink sink{verifies, memory};
-  if (Status read = decode_into(sink, pieces, expected, codecs); !read) return forward_error(read);
+  RETURN_IF_ERROR(decode_into(sink, pieces, expected, codecs));
   return sink.values;
 }
 
@@ -437,7 +429,7 @@ Status decode_messages_on_device(std::span<const ReceivedMessage> messages, cons
   SharedSink sink{all, memory};
   for (const ReceivedMessage& message : messages) {
     const ExpectedMessage due{each.id, each.params_hash, message.layout};
-    if (Status read = decode_into(sink, message.pieces, due, codecs); !read) return read;
+    RETURN_IF_ERROR(decode_into(sink, message.pieces, due, codecs));
     sink.before += message.layout.parts.size();
   }
   return all.finish();

@@ -1,11 +1,10 @@
 #include "channel/message_maker.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
-#include <utility>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "channel/distinct_tensors.h"
 
 namespace deltawire {
@@ -69,7 +68,7 @@ constexpr std::size_t kMostLayouts = 4096;  // for programs whose messages are o
 
 Status MessageMaker::check_distinct(const MessageLayout& layout) {
   if (distinct_.contains(layout.hash)) return {};
-  if (Status distinct = check_parts(layout.parts); !distinct) return distinct;
+  RETURN_IF_ERROR(check_parts(layout.parts));
   if (distinct_.size() == kMostLayouts) distinct_.clear();
   distinct_.insert(layout.hash);
   return {};
@@ -118,7 +117,7 @@ Status MessageMaker::record_jobs() {
 
 Status MessageMaker::close(const MessageId& id, std::uint32_t params_hash) {
   const std::size_t earlier = record_.parts().size();
-  if (Status coded = record_jobs(); !coded) return coded;
+  RETURN_IF_ERROR(record_jobs());
   std::size_t begin = 0;
   for (const Opened& each : opened_) {
     assert(begin <= each.end);
@@ -201,7 +200,7 @@ Result<std::uint64_t> MessageMaker::write(const MessageId& id, std::uint32_t par
   assert(opened_.size() == 1);
   Message& message = *opened_.front().message;
   const std::size_t earlier = record_.parts().size();
-  if (Status coded = record_jobs(); !coded) return forward_error(coded);
+  RETURN_IF_ERROR(record_jobs());
   const std::span<SentPart> sent = record_.parts().subspan(earlier);
   if (sent.empty()) return 0;
   payloads_.close(message, sent);

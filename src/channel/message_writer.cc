@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/errors.h"
 
 namespace deltawire {
 
@@ -52,11 +53,11 @@ Status MessageWriter::code_chunk(const SentPart& part, const TensorView& values)
   std::uint32_t end = 0;
   std::uint32_t sum = 0;
   const PartBuffer room{room_for(part.codec->sizes(values).payload_bytes), {&end, 1}, {&sum, 1}};
-  const Result<EncodedPart> coded = part.codec->encode(values, {}, room, {.scratch = memory_.scratch});
-  if (!coded) return forward_error(coded);
-  assert(coded->chunks == 1 && coded->scalar == 0 && coded->scalar2 == 0);
-  const Bytes chunk = room.payload.first(coded->payload_bytes);
-  take_chunk(chunk, coded->has_sums ? sum : crc32c(chunk));
+  ASSIGN_OR_RETURN(const EncodedPart coded,
+                   part.codec->encode(values, {}, room, {.scratch = memory_.scratch}));
+  assert(coded.chunks == 1 && coded.scalar == 0 && coded.scalar2 == 0);
+  const Bytes chunk = room.payload.first(coded.payload_bytes);
+  take_chunk(chunk, coded.has_sums ? sum : crc32c(chunk));
   next_ += chunk.size();
   return {};
 }

@@ -1,7 +1,6 @@
 // docs/reference/format.md, section 10: raw parts that follow each other share one segment.
 #include <bit>
 #include <deque>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>

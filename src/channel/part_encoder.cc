@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float16.h"
 #include "base/random.h"
 #include "base/zeros.h"
@@ -37,9 +38,8 @@ Result<std::vector<std::byte>> dense_of(const TensorSlot& pairs) {
   const auto* values = static_cast<const std::byte*>(pairs.values);
   for (std::uint64_t i = 0; i < pairs.count; ++i) {
     if (pairs.keys[i] >= pairs.dimension || (i > 0 && pairs.keys[i] <= pairs.keys[i - 1])) {
-      return fail(ErrorCode::kInvalidArgument, "key " + std::to_string(pairs.keys[i]) + " at index " +
-                                                   std::to_string(i) + " is out of order or not below " +
-                                                   std::to_string(pairs.dimension) + "; sort the keys");
+      return invalid("key " + std::to_string(pairs.keys[i]) + " at index " + std::to_string(i) +
+                     " is out of order or not below " + std::to_string(pairs.dimension) + "; sort the keys");
     }
     std::memcpy(dense.data() + pairs.keys[i] * width, values + i * width, width);
   }
@@ -146,12 +146,12 @@ Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const
   }
   if (part.tensor.has_keys()) {
     const std::string advice = keeps ? "turn the codec's residual off" : "take the exact revert";
-    return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
-                                                 "' is in key-value form, which has no residual; " + advice);
+    return invalid("part '" + std::string(part.name) + "' is in key-value form, which has no residual; " +
+                   advice);
   }
   Result<ResidualStore::Entry*> entry = residuals_.obtain(part);
   if (!entry || !keeps) return entry;
-  if (Status filled = residuals_.fill(**entry); !filled) return forward_error(filled);
+  RETURN_IF_ERROR(residuals_.fill(**entry));
   return entry;
 }
 
@@ -169,9 +169,7 @@ Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) 
   sent.state = SegmentState::kNothing;  // of which nothing need be taken back
   sent.frame_version = kFrameVersion;
   sent.feedback = feedback_of(part, step);
-  const Result<ResidualStore::Entry*> entry = residual_for(part, *sent.codec, sent.feedback);
-  if (!entry) return forward_error(entry);
-  sent.residual = *entry;
+  ASSIGN_OR_RETURN(sent.residual, residual_for(part, *sent.codec, sent.feedback));
   if (sent.residual != nullptr && sent.feedback.changes_input()) {
     sent.residual->velocity.prepare(sent.count);
     sent.residual->count();
@@ -189,9 +187,8 @@ Status PartEncoder::advance(const Named& part, const MessageId& id, const SentPa
   Velocity& velocity = sent.residual->velocity;
   assert(sent.feedback.changes_input());
   if (velocity.has_advanced()) {
-    return fail(ErrorCode::kState,
-                "part '" + std::string(part.name) +
-                    "' is in the step already, and its momentum has moved; encode it once");
+    return wrong_state("part '" + std::string(part.name) +
+                       "' is in the step already, and its momentum has moved; encode it once");
   }
   if (dtype_bytes(part.tensor.dtype) == 0) return {};
   velocity.advance(part.tensor, {sent.feedback, part.whole_elements(), id.scale});
@@ -258,7 +255,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     view.values = dense.data();
   }
   if (sent.residual != nullptr && sent.feedback.changes_input()) {
-    if (Status moved = advance(part, id, sent); !moved) return moved;
+    RETURN_IF_ERROR(advance(part, id, sent));
     view.values = sent.residual->velocity.after().data();
     view.dtype = DType::kF32;
     view.summed_dtype = part.own_dtype();
@@ -310,8 +307,8 @@ Result<EncodeJob> PartEncoder::device_job(const Named& part, const MessageId& id
   job.in.summed_dtype = part.summed_dtype;
   if (const ResidualStore::Entry* entry = sent.residual; entry != nullptr) {
     if (entry->in_step) {
-      return fail(ErrorCode::kState,
-                  "part '" + std::string(part.name) + "' is in the step already; a device encodes it once");
+      return wrong_state("part '" + std::string(part.name) +
+                         "' is in the step already; a device encodes it once");
     }
     job.before = entry->on_device.get();
     job.after = entry->beside.get();
@@ -347,7 +344,7 @@ Status PartEncoder::take(const Named& part, const MessageId& id, const EncodeJob
   }
   assert(job.codec != nullptr);
   sent.codec = job.codec;
-  if (Status settled = settle(part, job.encoded, job.out, sent); !settled) return settled;
+  RETURN_IF_ERROR(settle(part, job.encoded, job.out, sent));
   if (sent.residual != nullptr && sent.state == SegmentState::kCoded) sent.residual->take_step(id.scale);
   return {};
 }
@@ -418,9 +415,7 @@ Status PartEncoder::clear_sent(const SentPart& sent, std::span<float> momentum) 
   std::vector<float> values(momentum.size());
   const TensorSlot slot{values.data(), values.size(), DType::kF32};
   std::vector<std::byte> scratch(sent.codec->decode_scratch(slot));
-  if (Status s = sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F, {.scratch = scratch}); !s) {
-    return s;
-  }
+  RETURN_IF_ERROR(sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F, {.scratch = scratch}));
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i] != 0.0F) momentum[i] = 0.0F;
   }

@@ -2,8 +2,6 @@
 #include "channel/raw_values.h"
 
 #include <array>
-#include <bit>
-#include <cstring>
 #include <limits>
 #include <vector>
 

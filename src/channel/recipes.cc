@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 
+#include "base/errors.h"
 #include "base/spec_text.h"
 #include "channel/feedback.h"
 #include "codecs/spec_string.h"
@@ -42,26 +43,23 @@ std::vector<RecipeStage> stages_down_to(float share, std::uint64_t steps,
 }
 
 Result<std::uint64_t> warmup_of(const ParsedSpec& spec) {
-  const auto steps = float_parameter(spec, "warmup", {.low = 0, .high = 16777216, .default_value = 0});
-  if (!steps) return forward_error(steps);
-  if (std::floor(*steps) != *steps) {
-    return fail(ErrorCode::kInvalidArgument,
-                std::string(spec.name) + ": warmup counts steps; give a whole number");
+  ASSIGN_OR_RETURN(const auto steps,
+                   float_parameter(spec, "warmup", {.low = 0, .high = 16777216, .default_value = 0}));
+  if (std::floor(steps) != steps) {
+    return invalid(std::string(spec.name) + ": warmup counts steps; give a whole number");
   }
-  return static_cast<std::uint64_t>(*steps);
+  return static_cast<std::uint64_t>(steps);
 }
 
 Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
-  if (Status known = check_parameter_names(spec, kDgc); !known) return forward_error(known);
-  const auto fraction = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.001F});
-  if (!fraction) return forward_error(fraction);
-  auto pieces = read_feedback(spec, {.momentum = 0.9F});
-  if (!pieces) return forward_error(pieces);
-  pieces->masking = pieces->momentum != 0;
-  const auto warmup = warmup_of(spec);
-  if (!warmup) return forward_error(warmup);
-  const std::string feedback = pieces->text();
-  return stages_down_to(*fraction, *warmup,
+  RETURN_IF_ERROR(check_parameter_names(spec, kDgc));
+  ASSIGN_OR_RETURN(const auto fraction,
+                   fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.001F}));
+  ASSIGN_OR_RETURN(auto pieces, read_feedback(spec, {.momentum = 0.9F}));
+  pieces.masking = pieces.momentum != 0;
+  ASSIGN_OR_RETURN(const auto warmup, warmup_of(spec));
+  const std::string feedback = pieces.text();
+  return stages_down_to(fraction, warmup,
                         [&feedback](float share) { return "topk:k=" + canonical_number(share) + feedback; });
 }
 
@@ -77,22 +75,20 @@ constexpr float kUsualShare = 0.01F;
 // Of "sbc:p=1%,warmup=400 with decay=0.9"; none without a warm-up.
 Result<std::vector<RecipeStage>> stages_of_warmup(const Sparse& sparse, std::string_view text) {
   const std::size_t end = std::min(text.find(kFeedbackFollows), text.size());
-  const auto spec = parse_spec(text.substr(0, end));
-  if (!spec) return forward_error(spec);
-  if (find_parameter(*spec, "warmup") == nullptr) return std::vector<RecipeStage>{};
-  const auto share =
-      fraction_parameter(*spec, sparse.share, {.low = 1e-6F, .high = 1, .default_value = kUsualShare});
-  if (!share) return forward_error(share);
-  const auto warmup = warmup_of(*spec);
-  if (!warmup) return forward_error(warmup);
+  ASSIGN_OR_RETURN(const auto spec, parse_spec(text.substr(0, end)));
+  if (find_parameter(spec, "warmup") == nullptr) return std::vector<RecipeStage>{};
+  ASSIGN_OR_RETURN(
+      const auto share,
+      fraction_parameter(spec, sparse.share, {.low = 1e-6F, .high = 1, .default_value = kUsualShare}));
+  ASSIGN_OR_RETURN(const auto warmup, warmup_of(spec));
   std::string rest;
-  for (const SpecParameter& parameter : spec->parameters) {
+  for (const SpecParameter& parameter : spec.parameters) {
     if (parameter.key == sparse.share || parameter.key == "warmup") continue;
     rest.append(",").append(parameter.key).append("=").append(parameter.value);
   }
   rest += text.substr(end);
   const std::string head = std::string(sparse.codec) + ":" + std::string(sparse.share) + "=";
-  return stages_down_to(*share, *warmup, [&](float part) { return head + canonical_number(part) + rest; });
+  return stages_down_to(share, warmup, [&](float part) { return head + canonical_number(part) + rest; });
 }
 
 // SparseLoCo (Sarfi et al., arXiv 2508.15706), as its authors' code has it: of each 4,096 elements the 64
@@ -104,17 +100,14 @@ constexpr ParameterInfo kSparseLoCo[] = {
 };
 
 Result<std::vector<RecipeStage>> stages_of_sparseloco(const ParsedSpec& spec) {
-  if (Status known = check_parameter_names(spec, kSparseLoCo); !known) return forward_error(known);
+  RETURN_IF_ERROR(check_parameter_names(spec, kSparseLoCo));
   constexpr FloatRange kRange = {.low = 1e-6F, .high = 1, .default_value = 0.015625F};
-  const auto k = fraction_parameter(spec, "k", kRange);
-  if (!k) return forward_error(k);
-  const auto pull = pull_parameter(spec, "k", kRange);
-  if (!pull) return forward_error(pull);
-  const auto pieces = read_feedback(spec, {.decay = 0.95F});
-  if (!pieces) return forward_error(pieces);
-  const std::string means = *pull ? ",pull=" + canonical_number(**pull) : "";
+  ASSIGN_OR_RETURN(const auto k, fraction_parameter(spec, "k", kRange));
+  ASSIGN_OR_RETURN(const auto pull, pull_parameter(spec, "k", kRange));
+  ASSIGN_OR_RETURN(const auto pieces, read_feedback(spec, {.decay = 0.95F}));
+  const std::string means = pull ? ",pull=" + canonical_number(*pull) : "";
   const std::string codec =
-      "topk:k=" + canonical_number(*k) + ",values=2bit,positions=auto,chunk=4096" + means + pieces->text();
+      "topk:k=" + canonical_number(k) + ",values=2bit,positions=auto,chunk=4096" + means + pieces.text();
   return std::vector<RecipeStage>{{"", codec}};
 }
 
@@ -125,10 +118,9 @@ constexpr ParameterInfo kMuLoCo[] = {
 };
 
 Result<std::vector<RecipeStage>> stages_of_muloco(const ParsedSpec& spec) {
-  if (Status known = check_parameter_names(spec, kMuLoCo); !known) return forward_error(known);
-  const auto pieces = read_feedback(spec, {.decay = 0.9F});
-  if (!pieces) return forward_error(pieces);
-  const std::string codec = "topk:k=0.999999,values=2bit,positions=auto,chunk=4096" + pieces->text();
+  RETURN_IF_ERROR(check_parameter_names(spec, kMuLoCo));
+  ASSIGN_OR_RETURN(const auto pieces, read_feedback(spec, {.decay = 0.9F}));
+  const std::string codec = "topk:k=0.999999,values=2bit,positions=auto,chunk=4096" + pieces.text();
   return std::vector<RecipeStage>{{"", codec}};
 }
 
@@ -166,15 +158,14 @@ Result<std::vector<RecipeStage>> stages_of_recipe(std::string_view spec) {
     const auto sparse = std::ranges::find(kSparse, name, &Sparse::codec);
     return sparse == std::end(kSparse) ? std::vector<RecipeStage>{} : stages_of_warmup(*sparse, spec);
   }
-  const auto parsed = parse_spec(spec);
-  if (!parsed) return forward_error(parsed);
-  return recipe->stages(*parsed);
+  ASSIGN_OR_RETURN(const auto parsed, parse_spec(spec));
+  return recipe->stages(parsed);
 }
 
 tl::unexpected<Error> needs_weights() {
-  return fail(ErrorCode::kInvalidArgument,
-              "pulseloco needs the weights, which only deltawire.torch.LocalSteps has; give it to that, "
-              "for all tensors and without parameters: \"pulseloco\" or \"direct(pulseloco)\"");
+  return invalid(
+      "pulseloco needs the weights, which only deltawire.torch.LocalSteps has; give it to that, "
+      "for all tensors and without parameters: \"pulseloco\" or \"direct(pulseloco)\"");
 }
 
 RecipeNeeds needs_of_recipe(std::string_view spec) {

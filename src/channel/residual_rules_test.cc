@@ -1,6 +1,5 @@
 // The rules of residuals: what is not sent waits, bit for bit; what a step leaves behind when it is reverted;
 // and all of it alike under any floating-point mode of the caller.
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>

@@ -7,9 +7,10 @@
 #include <limits>
 #include <tuple>
 
+#include "base/errors.h"
 #include "base/float_environment.h"
-#include "deltawire/huge_pages.h"
 #include "codecs/spec_string.h"
+#include "deltawire/huge_pages.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -61,8 +62,7 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
     in_order_.push_back(entry);
   }
   if (entry->elements != count) {
-    return fail(ErrorCode::kMismatch,
-                "part '" + entry->name + "' at element " + std::to_string(entry->first) + " has " +
+    return mismatch("part '" + entry->name + "' at element " + std::to_string(entry->first) + " has " +
                     std::to_string(count) + " elements, but its residual has " +
                     std::to_string(entry->elements) +
                     "; names must keep their shapes, and a state of another number "
@@ -89,12 +89,10 @@ Status ResidualStore::fill(Entry& entry) const {
     return {};
   }
   if (entry.on_device) return {};
-  Result<DeviceFloats> beside = backend_->allocate(entry.elements);
-  if (!beside) return forward_error(beside);
-  Result<DeviceFloats> values = backend_->allocate(entry.elements);
-  if (!values) return forward_error(values);
-  entry.beside = *std::move(beside);
-  entry.on_device = *std::move(values);
+  ASSIGN_OR_RETURN(DeviceFloats beside, backend_->allocate(entry.elements));
+  ASSIGN_OR_RETURN(DeviceFloats values, backend_->allocate(entry.elements));
+  entry.beside = std::move(beside);
+  entry.on_device = std::move(values);
   entry.count();
   return {};
 }
@@ -103,11 +101,10 @@ Status ResidualStore::download(ResidualStore& copy) const {
   for (const auto& [key, entry] : entries_) {
     if (!entry->on_device) continue;
     const Named part{entry->name, {nullptr, entry->elements, DType::kF32}, entry->first};
-    const Result<Entry*> made = copy.obtain(part);
-    if (!made) return forward_error(made);
-    (*made)->fill();
-    (*made)->scale = entry->scale;
-    if (Status s = backend_->download(entry->on_device.get(), (*made)->values); !s) return s;
+    ASSIGN_OR_RETURN(auto* const made, copy.obtain(part));
+    made->fill();
+    made->scale = entry->scale;
+    RETURN_IF_ERROR(backend_->download(entry->on_device.get(), made->values));
   }
   return {};
 }
@@ -115,11 +112,10 @@ Status ResidualStore::download(ResidualStore& copy) const {
 Status ResidualStore::upload(ResidualStore& copy) {
   for (const auto& [key, entry] : copy.entries_) {
     const Named part{entry->name, {nullptr, entry->elements, DType::kF32}, entry->first};
-    const Result<Entry*> made = obtain(part);
-    if (!made) return forward_error(made);
-    if (Status filled = fill(**made); !filled) return filled;
-    if (Status s = backend_->upload(entry->values, (*made)->on_device.get()); !s) return s;
-    (*made)->scale = entry->scale;
+    ASSIGN_OR_RETURN(auto* const made, obtain(part));
+    RETURN_IF_ERROR(fill(*made));
+    RETURN_IF_ERROR(backend_->upload(entry->values, made->on_device.get()));
+    made->scale = entry->scale;
   }
   copy.entries_.clear();
   copy.in_order_.clear();

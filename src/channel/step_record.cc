@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cstddef>
-#include <memory>
 #include <new>
 #include <numeric>
 #include <string>
 
+#include "base/errors.h"
 #include "base/float16.h"
 #include "channel/part_encoder.h"
 
@@ -16,13 +15,13 @@ namespace deltawire {
 
 Status StepRecord::check_closed(const char* before) const {
   if (!is_open_) return {};
-  return fail(ErrorCode::kState, std::string("a step is open; commit or revert it before ") + before);
+  return wrong_state(std::string("a step is open; commit or revert it before ") + before);
 }
 
 Status StepRecord::check_may_open(std::uint64_t step) const {
   if (!is_open_ || step_ == step) return {};
-  return fail(ErrorCode::kState, "step " + std::to_string(step_) +
-                                     " is open; commit or revert it before step " + std::to_string(step));
+  return wrong_state("step " + std::to_string(step_) + " is open; commit or revert it before step " +
+                     std::to_string(step));
 }
 
 void StepRecord::open(std::uint64_t step) noexcept {

@@ -1,6 +1,5 @@
 // Channel::load_weighted: sums, cuts and what is refused.
 
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "codecs/part_checks.h"
 #include "codecs/two_passes.h"
 
@@ -44,11 +45,9 @@ class BlockCodec : public Codec {
   virtual Status check_chunk(const ChunkBytes& chunk, std::size_t number, std::uint32_t count) const = 0;
 
   Status check_part(const PartView& in, std::uint64_t count) const {
-    if (auto ok = check_fixed_ends(in, bytes_of(count), chunk_bytes(), 1); !ok) return ok;
+    RETURN_IF_ERROR(check_fixed_ends(in, bytes_of(count), chunk_bytes(), 1));
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      if (auto ok = check_chunk(chunk_of(in, i), i, elements_of_chunk(count, i, kBlockChunkElements)); !ok) {
-        return ok;
-      }
+      RETURN_IF_ERROR(check_chunk(chunk_of(in, i), i, elements_of_chunk(count, i, kBlockChunkElements)));
     }
     const bool odd = shape_.bits == 4 && count % 2 != 0;
     if (odd && std::to_integer<unsigned>(in.payload[in.chunk_ends.back() - 1]) >> 4 != 0) {
@@ -94,7 +93,7 @@ class BlockCodec : public Codec {
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const final {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, out.count));
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       decode_chunk(chunk_of(in, i).at, elements_of_chunk(out.count, i, kBlockChunkElements), out,
                    out.slot + i * kBlockChunkElements);
@@ -103,7 +102,7 @@ class BlockCodec : public Codec {
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const final {
-    if (auto ok = check_part(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, count));
     add_section(sections, head_.section, blocks_of(count, shape_.block) * head_.bytes * 8);
     add_section(sections, "codes", count * shape_.bits);
     add_section(sections, "padding", code_bytes(count) * 8 - count * shape_.bits);

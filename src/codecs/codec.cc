@@ -5,9 +5,9 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "codecs/part_checks.h"
@@ -18,10 +18,6 @@ namespace deltawire {
 namespace {
 
 constexpr std::uint64_t kMaxPayloadBytes = std::numeric_limits<std::uint32_t>::max();
-
-tl::unexpected<Error> invalid(const std::string& message) {
-  return fail(ErrorCode::kInvalidArgument, message);
-}
 
 Status check_dtype(DType dtype, const CodecInfo& info) {
   assert(!info.dtypes.empty());
@@ -106,7 +102,7 @@ Status check_room(std::string_view what, std::uint64_t has, std::uint64_t needs)
 }
 
 Status check_scratch(MutBytes scratch, std::uint64_t needs) {
-  if (auto room = check_room("scratch (bytes)", scratch.size(), needs); !room) return room;
+  RETURN_IF_ERROR(check_room("scratch (bytes)", scratch.size(), needs));
   if (needs == 0 || reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignment == 0) return {};
   return invalid("scratch must be aligned to " + std::to_string(kScratchAlignment) + " bytes");
 }
@@ -116,7 +112,7 @@ Status check_buffer(const PartBuffer& out, const Sizes& sizes) {
     return fail(ErrorCode::kLimit, "a part may take " + std::to_string(sizes.payload_bytes) +
                                        " bytes, more than a chunk end of 32 bits can say: cut the tensor");
   }
-  if (auto room = check_room("payload (bytes)", out.payload.size(), sizes.payload_bytes); !room) return room;
+  RETURN_IF_ERROR(check_room("payload (bytes)", out.payload.size(), sizes.payload_bytes));
   return check_room("chunk_ends", out.chunk_ends.size(), sizes.chunks);
 }
 
@@ -145,18 +141,17 @@ Status check_index(const PartView& in, std::uint64_t count, const CodecInfo& inf
   if (info.chunk_elements > 0) {
     if (auto ok = check_chunks(in, count, info.chunk_elements); !ok) return ok;
   } else {
-    if (auto ok = check_chunk_ends(in); !ok) return ok;
+    RETURN_IF_ERROR(check_chunk_ends(in));
     if (in.chunk_ends.empty() != (count == 0)) {
-      return fail(ErrorCode::kCorrupt, std::string(info.name) + ": " + std::to_string(in.chunk_ends.size()) +
-                                           " chunks for a part of " + std::to_string(count) + " elements");
+      return corrupt(std::string(info.name) + ": " + std::to_string(in.chunk_ends.size()) +
+                     " chunks for a part of " + std::to_string(count) + " elements");
     }
   }
   const int scalars = count > 0 ? info.scalars : 0;
   if ((in.scalar == 0 || scalars >= 1) && (in.scalar2 == 0 || scalars >= 2)) return {};
-  return fail(ErrorCode::kCorrupt, "the part's scalars are " + std::to_string(in.scalar) + " and " +
-                                       std::to_string(in.scalar2) + ", but " + std::string(info.name) +
-                                       " has " + std::to_string(scalars) +
-                                       (count == 0 && info.scalars > 0 ? " for an empty part" : ""));
+  return corrupt("the part's scalars are " + std::to_string(in.scalar) + " and " +
+                 std::to_string(in.scalar2) + ", but " + std::string(info.name) + " has " +
+                 std::to_string(scalars) + (count == 0 && info.scalars > 0 ? " for an empty part" : ""));
 }
 
 std::uint64_t widened_bytes(DType dtype, std::uint64_t count) noexcept {
@@ -204,12 +199,12 @@ Sizes Codec::sizes(const TensorView& part) const noexcept {
 Result<EncodedPart> Codec::encode(const TensorView& part, Residual residual, const PartBuffer& out,
                                   const Exec& exec) const {
   const Sizes bounds = sizes(part);
-  if (auto ok = check_dtype(part.dtype, info_); !ok) return forward_error(ok);
-  if (auto ok = check_dims(part); !ok) return forward_error(ok);
-  if (auto ok = check_residual(residual, part); !ok) return forward_error(ok);
-  if (auto ok = check_keys(part, info_); !ok) return forward_error(ok);
-  if (auto ok = check_buffer(out, bounds); !ok) return forward_error(ok);
-  if (auto ok = check_scratch(exec.scratch, bounds.scratch_bytes); !ok) return forward_error(ok);
+  RETURN_IF_ERROR(check_dtype(part.dtype, info_));
+  RETURN_IF_ERROR(check_dims(part));
+  RETURN_IF_ERROR(check_residual(residual, part));
+  RETURN_IF_ERROR(check_keys(part, info_));
+  RETURN_IF_ERROR(check_buffer(out, bounds));
+  RETURN_IF_ERROR(check_scratch(exec.scratch, bounds.scratch_bytes));
   if (part.elements() == 0) return EncodedPart{};
   const FloatEnvironment environment;
   PartSource source{static_cast<const float*>(part.values), nullptr, nullptr, part.count, part};
@@ -247,15 +242,15 @@ std::uint64_t Codec::do_decode_scratch(std::uint64_t) const noexcept {
 
 Status Codec::decode(const PartView& in, const TensorSlot& out, Into into, float scale,
                      const Exec& exec) const {
-  if (auto ok = check_dtype(out.dtype, info_); !ok) return ok;
+  RETURN_IF_ERROR(check_dtype(out.dtype, info_));
   if (out.has_keys()) return invalid("the slot has keys: decode_pairs decodes into key-value form");
   const bool direct = out.dtype == DType::kF32;
   if (!direct && into == Into::kAccumulate) {
     return fail(ErrorCode::kUnsupportedDType, "a slot of " + std::string(dtype_name(out.dtype)) +
                                                   " can't accumulate: add up in float32, then convert");
   }
-  if (auto ok = check_scratch(exec.scratch, decode_scratch(out)); !ok) return ok;
-  if (auto ok = check_index(in, out.count, info_); !ok) return ok;
+  RETURN_IF_ERROR(check_scratch(exec.scratch, decode_scratch(out)));
+  RETURN_IF_ERROR(check_index(in, out.count, info_));
   const FloatEnvironment environment;
   auto* slot = direct ? static_cast<float*>(out.values) : reinterpret_cast<float*>(exec.scratch.data());
   const PartTarget target{slot, out.count, scale, into == Into::kAccumulate};
@@ -279,13 +274,13 @@ Result<std::uint64_t> Codec::decode_pairs(const PartView& in, const TensorSlot& 
   if (out.count > 0 && out.keys == nullptr) {
     return invalid("the slot has no keys: decode dense tensors with decode");
   }
-  if (auto ok = check_index(in, out.dimension, info_); !ok) return forward_error(ok);
+  RETURN_IF_ERROR(check_index(in, out.dimension, info_));
   const FloatEnvironment environment;
   return do_decode_pairs(in, out, scale);
 }
 
 Status Codec::describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const {
-  if (auto ok = check_index(in, count, info_); !ok) return ok;
+  RETURN_IF_ERROR(check_index(in, count, info_));
   const FloatEnvironment environment;
   return do_describe(in, count, sections);
 }

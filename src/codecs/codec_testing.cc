@@ -1,7 +1,6 @@
 #include "codecs/codec_testing.h"
 
 #include <algorithm>
-#include <bit>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>

@@ -7,8 +7,6 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
-#include <string_view>
-#include <utility>
 
 #include <gtest/gtest.h>
 

@@ -24,23 +24,22 @@ Sizes FixedCodec::do_sizes(const TensorView& part) const noexcept {
 Result<EncodedPart> FixedCodec::do_encode(const PartSource& part, const PartBuffer& out,
                                           const Exec& exec) const {
   assert(bytes_of(part.count) <= out.payload.size());
-  const auto scalars = encode_codes(part, exec, out.payload.data());
-  if (!scalars) return forward_error(scalars);
+  ASSIGN_OR_RETURN(const auto scalars, encode_codes(part, exec, out.payload.data()));
   EncodedPart encoded = write_fixed_ends(bytes_of(part.count), chunk_bytes(), 1, out.chunk_ends);
-  encoded.scalar = scalars->first;
-  encoded.scalar2 = scalars->second;
+  encoded.scalar = scalars.first;
+  encoded.scalar2 = scalars.second;
   return encoded;
 }
 
 Status FixedCodec::do_decode(const PartView& in, const PartTarget& out, const Exec&) const {
-  if (auto ok = check_fixed_ends(in, bytes_of(out.count), chunk_bytes(), 1); !ok) return ok;
+  RETURN_IF_ERROR(check_fixed_ends(in, bytes_of(out.count), chunk_bytes(), 1));
   return decode_codes(in, out);
 }
 
 Status FixedCodec::do_describe(const PartView& in, std::uint64_t count,
                                std::vector<Section>& sections) const {
-  if (auto ok = check_fixed_ends(in, bytes_of(count), chunk_bytes(), 1); !ok) return ok;
-  if (auto ok = check_codes(in, count); !ok) return ok;
+  RETURN_IF_ERROR(check_fixed_ends(in, bytes_of(count), chunk_bytes(), 1));
+  RETURN_IF_ERROR(check_codes(in, count));
   std::uint64_t padding = in.payload.size() * 8;
   for (const Field& field : fields_) {
     add_section(sections, field.name, count * field.bits);

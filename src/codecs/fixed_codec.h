@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/errors.h"
 #include "codecs/kernels/elementwise.h"
 #include "codecs/part_checks.h"
 
@@ -87,7 +88,7 @@ class ElementwiseCodec : public FixedCodec {
   Status check_codes(const PartView&, std::uint64_t) const override { return {}; }
 
   Status decode_codes(const PartView& in, const PartTarget& out) const final {
-    if (auto ok = check_codes(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_codes(in, out.count));
     const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
     std::apply([&](Shape... shape) { kernel(in.payload.data(), out.count, shape..., out.scale, out.slot); },
                shape_);

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/errors.h"
 #include "codecs/kernels/pairs.h"
 #include "deltawire/codec.h"
 
@@ -19,9 +20,8 @@ inline constexpr std::uint64_t kMaxPairElements = 0xFFFFFFFF;  // so that 32 bit
 
 inline Status check_pair_count(std::string_view codec, std::uint64_t pairs, std::uint64_t elements) {
   if (pairs <= elements && elements <= kMaxPairElements) return {};
-  return fail(ErrorCode::kCorrupt, std::string(codec) + ": " + std::to_string(pairs) + " pairs for " +
-                                       std::to_string(elements) +
-                                       " elements: there are no more than these, and fewer than 2^32");
+  return corrupt(std::string(codec) + ": " + std::to_string(pairs) + " pairs for " +
+                 std::to_string(elements) + " elements: there are no more than these, and fewer than 2^32");
 }
 
 // `Target` is a PairTarget, or one with more to it.
@@ -38,7 +38,7 @@ class PairCodec : public Codec {
 
  private:
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const final {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, out.count));
     if (!out.accumulate) std::fill_n(out.slot, out.count, 0.0F);
     Target target{PairTarget{.sink = out.accumulate ? Sink::kDenseAdd : Sink::kDense,
                              .scale = out.scale,
@@ -48,14 +48,14 @@ class PairCodec : public Codec {
   }
 
   Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out, float scale) const final {
-    if (auto ok = check_part(in, out.dimension); !ok) return forward_error(ok);
+    RETURN_IF_ERROR(check_part(in, out.dimension));
     Target target{PairTarget{.sink = Sink::kPairs,
                              .scale = scale,
                              .values = static_cast<float*>(out.values),
                              .keys = out.keys,
                              .capacity = out.count,
                              .dimension = out.dimension}};
-    if (auto ok = decode_chunks(in, target); !ok) return forward_error(ok);
+    RETURN_IF_ERROR(decode_chunks(in, target));
     return target.pairs;
   }
 };

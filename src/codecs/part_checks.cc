@@ -1,12 +1,11 @@
 #include "codecs/part_checks.h"
 
-#include <algorithm>
 #include <bit>
-#include <cassert>
 #include <cstring>
 #include <limits>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_bits.h"
 #include "codecs/spec_string.h"
 
@@ -16,9 +15,8 @@ Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk
   assert(chunk_elements > 0);
   const std::uint64_t chunks = ceil_div(count, chunk_elements);
   if (in.chunk_ends.size() != chunks) {
-    return fail(ErrorCode::kCorrupt, std::to_string(in.chunk_ends.size()) + " chunks for " +
-                                         std::to_string(count) + " elements, expected " +
-                                         std::to_string(chunks));
+    return corrupt(std::to_string(in.chunk_ends.size()) + " chunks for " + std::to_string(count) +
+                   " elements, expected " + std::to_string(chunks));
   }
   return check_chunk_ends(in);
 }
@@ -27,19 +25,17 @@ Status check_chunk_ends(const PartView& in) {
   std::uint64_t before = 0;
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     if (in.chunk_ends[i] <= before) {
-      return fail(ErrorCode::kCorrupt, "chunk " + std::to_string(i) + " ends at byte " +
-                                           std::to_string(in.chunk_ends[i]) +
-                                           ", not after the chunk before it");
+      return corrupt("chunk " + std::to_string(i) + " ends at byte " + std::to_string(in.chunk_ends[i]) +
+                     ", not after the chunk before it");
     }
     before = in.chunk_ends[i];
   }
   if (before > in.payload.size()) {
-    return fail(ErrorCode::kTruncated, "payload has " + std::to_string(in.payload.size()) +
-                                           " bytes, its chunks " + std::to_string(before));
+    return truncated("payload has " + std::to_string(in.payload.size()) + " bytes, its chunks " +
+                     std::to_string(before));
   }
   if (before < in.payload.size()) {
-    return fail(ErrorCode::kCorrupt,
-                std::to_string(in.payload.size() - before) + " bytes follow the last chunk");
+    return corrupt(std::to_string(in.payload.size() - before) + " bytes follow the last chunk");
   }
   return {};
 }
@@ -87,9 +83,8 @@ EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, 
 
 Status check_scalar(std::string_view codec, std::string_view what, std::uint32_t bits) {
   if (bits < kInfinityBits) return {};
-  return fail(ErrorCode::kCorrupt, std::string(codec) + ": " + std::string(what) + " is " +
-                                       number_text(std::bit_cast<float>(bits)) +
-                                       ", not a finite number >= 0");
+  return corrupt(std::string(codec) + ": " + std::string(what) + " is " +
+                 number_text(std::bit_cast<float>(bits)) + ", not a finite number >= 0");
 }
 
 tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::uint64_t chunk,

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/errors.h"
 #include "codecs/dispatch.h"
 #include "codecs/registration.h"
 #include "deltawire/codec.h"
@@ -135,14 +136,13 @@ const auto& codecs() noexcept {
 }  // namespace
 
 Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId target) {
-  const auto parsed = parse_spec(spec);
-  if (!parsed) return forward_error(parsed);
+  ASSIGN_OR_RETURN(const auto parsed, parse_spec(spec));
   for (const Registration& codec : codecs()) {
-    if (codec.info->name != parsed->name) continue;
-    if (auto ok = check_parameter_names(*parsed, codec.info->parameters); !ok) return forward_error(ok);
-    return codec.make(*parsed, target);
+    if (codec.info->name != parsed.name) continue;
+    RETURN_IF_ERROR(check_parameter_names(parsed, codec.info->parameters));
+    return codec.make(parsed, target);
   }
-  return unknown_codec(parsed->name, registered_codecs());
+  return unknown_codec(parsed.name, registered_codecs());
 }
 
 bool has_kernels(const CodecInfo& info, TargetId target) noexcept {
@@ -211,9 +211,8 @@ Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget>
     if (meant) problem = "whose instructions this CPU lacks";
     if (targets[i].runs_here) usable += (usable.empty() ? "" : ", ") + std::string(targets[i].name);
   }
-  return fail(ErrorCode::kInvalidArgument, "DELTAWIRE_FORCE_TARGET is \"" + std::string(forced) + "\", " +
-                                               std::string(problem) + ": give one of " + usable +
-                                               ", or unset it");
+  return invalid("DELTAWIRE_FORCE_TARGET is \"" + std::string(forced) + "\", " + std::string(problem) +
+                 ": give one of " + usable + ", or unset it");
 }
 
 Result<std::string_view> kernel_target_in_use() {

@@ -1,11 +1,11 @@
 #include "codecs/spec_string.h"
 
-#include <algorithm>
 #include <cassert>
 #include <charconv>
 #include <cmath>
-#include <optional>
 #include <system_error>
+
+#include "base/errors.h"
 
 namespace deltawire {
 
@@ -27,10 +27,9 @@ std::optional<float> number_in(std::string_view text, const FloatRange& range) {
 tl::unexpected<Error> out_of_range(const ParsedSpec& spec, const SpecParameter& given,
                                    const FloatRange& range) {
   const std::string key(given.key);
-  return fail(ErrorCode::kInvalidArgument, std::string(spec.name) + ": " + key + "=" +
-                                               std::string(given.value) + " is out of range: give a number " +
-                                               canonical_number(range.low) + " <= " + key + " < " +
-                                               canonical_number(range.high));
+  return invalid(std::string(spec.name) + ": " + key + "=" + std::string(given.value) +
+                 " is out of range: give a number " + canonical_number(range.low) + " <= " + key + " < " +
+                 canonical_number(range.high));
 }
 
 }  // namespace
@@ -45,7 +44,7 @@ Status check_parameter_names(const ParsedSpec& spec, std::span<const ParameterIn
       if (&parameter != known.data()) message += ", ";
       message += std::string(parameter.name) + " (" + std::string(parameter.range) + ")";
     }
-    return fail(ErrorCode::kInvalidArgument, message);
+    return invalid(message);
   }
   return {};
 }
@@ -89,7 +88,7 @@ Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view ke
     if (i > 0) message += i + 1 == choices.size() ? " or " : ", ";
     message += choices[i];
   }
-  return fail(ErrorCode::kInvalidArgument, message);
+  return invalid(message);
 }
 
 std::string canonical_number(float value) {

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "deltawire/elastic.h"
 #include "elastic/membership.h"
@@ -10,7 +11,7 @@ namespace deltawire {
 namespace {
 
 Status check_options(const ReducerOptions& options, const ElasticOptions& elastic) {
-  const auto refuse = [](const std::string& why) { return fail(ErrorCode::kInvalidArgument, why); };
+  const auto refuse = [](const std::string& why) { return invalid(why); };
   if (elastic.at_least && *elastic.at_least < 1) return refuse("at_least must be 1 or more");
   if (options.revert != Revert::kExact) {
     return refuse(
@@ -52,12 +53,12 @@ Result<std::unique_ptr<ElasticSession>> ElasticSession::open(std::string_view sp
                                                              const ReducerOptions& options,
                                                              ElasticOptions elastic,
                                                              std::unique_ptr<Listener> door) {
-  if (Status fits = check_options(options, elastic); !fits) return forward_error(fits);
+  RETURN_IF_ERROR(check_options(options, elastic));
   auto settings = agreed_settings(spec, options);
   if (!settings) return forward_error(settings);
   if (!elastic.settings.empty()) *settings += "; " + elastic.settings;
   auto parts = std::make_unique<Parts>(std::string(spec), options, std::move(elastic), *std::move(settings));
-  if (Status opened = parts->membership.open(std::move(door)); !opened) return forward_error(opened);
+  RETURN_IF_ERROR(parts->membership.open(std::move(door)));
   return std::unique_ptr<ElasticSession>(new ElasticSession(std::move(parts)));
 }
 

@@ -1,5 +1,6 @@
 #include "elastic/epoch_exchange.h"
 
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "transport/process/machine.h"
 
@@ -9,18 +10,16 @@ Result<std::shared_ptr<EpochExchange>> EpochExchange::connect(const std::string&
                                                               const ReducerOptions& options,
                                                               std::unique_ptr<Listener> listener,
                                                               const MeshOptions& mesh) {
-  auto reducer = make_reducer(spec, options);
-  if (!reducer) return forward_error(reducer);
-  auto transport = connect_tcp(std::move(listener), mesh);
-  if (!transport) return forward_error(transport);
-  return std::shared_ptr<EpochExchange>(new EpochExchange(*std::move(reducer), *std::move(transport)));
+  ASSIGN_OR_RETURN(auto reducer, make_reducer(spec, options));
+  ASSIGN_OR_RETURN(auto transport, connect_tcp(std::move(listener), mesh));
+  return std::shared_ptr<EpochExchange>(new EpochExchange(std::move(reducer), std::move(transport)));
 }
 
 Result<Report> EpochExchange::run(std::span<const ElasticBucket> buckets, std::uint64_t number,
                                   const ElasticStep& step, std::chrono::milliseconds timeout) {
   const auto transport = this->transport();
   if (!transport) return fail(ErrorCode::kAborted, "the session was closed");
-  Result<Report> report = fail(ErrorCode::kInvalidArgument, "a step without buckets");
+  Result<Report> report = invalid("a step without buckets");
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].prepare) buckets[i].prepare();
     const bool is_last = i + 1 == buckets.size();

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "transport/tcp/proof.h"
 
@@ -27,7 +28,7 @@ class Founding {
 
   Result<Agreement> run() {
     const Deadline end = MachineClock::now() + context_.options.connect_timeout;
-    while (!missing_ranks().empty()) {
+    for (std::string missing = missing_ranks(); !missing.empty(); missing = missing_ranks()) {
       const PendingPeers callers = context_.reception->take_callers();
       for (const auto& peer : callers) {
         if (const std::string why = greet(peer); !why.empty()) return give_up(callers, end, why);
@@ -35,9 +36,8 @@ class Founding {
       if (context_.ending.is_set() || (context_.options.interrupted && context_.options.interrupted())) {
         return fail(ErrorCode::kAborted, "the session was closed before all ranks had come");
       }
-      const std::string missing = missing_ranks();
       // The last one may come before this process wakes up.
-      if (!missing.empty() && MachineClock::now() > end) return time_out(missing);
+      if (MachineClock::now() > end && !(missing = missing_ranks()).empty()) return time_out(missing);
       context_.ending.pause(kLook);
     }
     return agree();
@@ -104,7 +104,7 @@ class Founding {
       context_.ending.pause(kLook);
       peers = context_.reception->take_callers();
     }
-    return fail(ErrorCode::kMismatch, why);
+    return mismatch(why);
   }
 
   Result<Agreement> agree() {
@@ -118,9 +118,7 @@ class Founding {
       next.view.members.push_back({rank, std::get<Found>(peer->said).address});
     }
     next.view.next_id = world_size_;
-    auto listener = context_.listen();
-    if (!listener) return forward_error(listener);
-    agreement.listener = *std::move(listener);
+    ASSIGN_OR_RETURN(agreement.listener, context_.listen());
     next.meeting_place = agreement.listener->endpoint();
     for (const auto& [rank, peer] : ranks_) {
       (void)peer->line->say(next);  // who is gone will be missing in the mesh
@@ -165,7 +163,7 @@ Result<Agreement> Arrival::come(const Message& question) {
   while (true) {
     if (context_.options.more_doors) add_doors(known_, context_.options.more_doors());
     for (const Endpoint& door : std::vector<Endpoint>(known_)) {
-      if (Status open = check_open(); !open) return forward_error(open);
+      RETURN_IF_ERROR(check_open());
       auto agreement = call(door, question);
       if (agreement && *agreement) return **std::move(agreement);
       if (agreement) continue;
@@ -239,11 +237,10 @@ Arrival::OrProblem<void> Arrival::take_state(PeerLine& line, const Offer& offer)
   Patience patience(patience_);
   Deadline told_at = MachineClock::now();
   const auto look = [&](std::uint64_t taken) -> Status {
-    if (Status open = check_open(); !open) return open;
+    RETURN_IF_ERROR(check_open());
     const Deadline now = MachineClock::now();
-    const auto heard = line.hear(now);
-    if (!heard) return forward_error(heard);
-    if (*heard) patience = Patience(patience_);
+    ASSIGN_OR_RETURN(const auto heard, line.hear(now));
+    if (heard) patience = Patience(patience_);
     if (auto in_time = check_heard(patience); !in_time) return tl::unexpected<Error>(in_time.error().error);
     if (now <= told_at + kTellPause) return {};
     told_at = now;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
+
 namespace deltawire::elastic {
 namespace {
 
@@ -105,17 +107,15 @@ Result<std::optional<Agreement>> Hosting::propose(const Proposal& proposal) {
     (void)callers_.at(id).peer->line->say(turned_away);
     callers_.erase(id);
   }
-  auto shares = share(proposal, joiners);
-  if (!shares) return forward_error(shares);
-  if (!*shares) return std::nullopt;
-  auto listener = context_.listen();
-  if (!listener) return forward_error(listener);
+  ASSIGN_OR_RETURN(auto shares, share(proposal, joiners));
+  if (!shares) return std::nullopt;
+  ASSIGN_OR_RETURN(auto listener, context_.listen());
   // If this member froze, they look for another host; the mesh would wait in vain, and some may come back.
   if (drop_who_hung_up() > 0) {
     begun_at_ = MachineClock::now();
     return std::nullopt;
   }
-  Agreement agreement{next_view(proposal), **std::move(shares), *std::move(listener), {}};
+  Agreement agreement{next_view(proposal), *std::move(shares), std::move(listener), {}};
   agreement.next.meeting_place = agreement.listener->endpoint();
   for (const auto& peer : joiners) agreement.lines.push_back(peer->line);
   send(agreement, joiners);
@@ -190,9 +190,7 @@ Result<std::optional<ResidualShares>> Hosting::share(const Proposal& proposal, c
     std::tie(shares, lost) = collect_shares(owe, context_.ending);
     if (lost.empty()) {
       if (owing.contains(own)) {
-        auto share = context_.share();
-        if (!share) return forward_error(share);
-        shares[own] = *std::move(share);
+        ASSIGN_OR_RETURN(shares[own], context_.share());
       }
       lost = spread_shares(proposal.view.epoch, shares, everybody, context_.chunk_time, context_.ending);
     }

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "channel/distinct_tensors.h"
-#include "elastic/meeting_context.h"
 #include "transport/mesh/settings.h"
 
 namespace deltawire::elastic {
@@ -81,19 +80,15 @@ Status Membership::open(std::unique_ptr<Listener> door) {
   if (!door) {
     auto doors = options.doors;
     if (options.more_doors && (!options.place || doors.empty())) doors = options.more_doors();
-    if (doors.empty())
-      return fail(ErrorCode::kInvalidArgument, "an elastic session needs the address of a door");
-    auto listener = listen_for(
-        doors.front(), options.place ? options.place->rank : 1, options.ports, options.interface,
-        std::chrono::duration_cast<std::chrono::milliseconds>(context_.limit), options.interrupted);
-    if (!listener) return forward_error(listener);
-    door = *std::move(listener);
+    if (doors.empty()) return invalid("an elastic session needs the address of a door");
+    ASSIGN_OR_RETURN(door, listen_for(doors.front(), options.place ? options.place->rank : 1, options.ports,
+                                      options.interface,
+                                      std::chrono::duration_cast<std::chrono::milliseconds>(context_.limit),
+                                      options.interrupted));
   }
-  auto opened = open_door(std::move(door), {options.token, options.encryption});
-  if (!opened) return forward_error(opened);
-  auto reception = Reception::open(*std::move(opened), context_.settings, context_.chunk_time);
-  if (!reception) return forward_error(reception);
-  context_.reception = *std::move(reception);
+  ASSIGN_OR_RETURN(auto opened, open_door(std::move(door), {options.token, options.encryption}));
+  ASSIGN_OR_RETURN(context_.reception,
+                   Reception::open(std::move(opened), context_.settings, context_.chunk_time));
   Status begun = options.place ? begin() : join();
   if (begun) spec_ = record_.exchange()->reducer().spec();
   return begun;
@@ -102,31 +97,29 @@ Status Membership::open(std::unique_ptr<Listener> door) {
 Status Membership::begin() {
   const ElasticPlace place = *context_.options.place;
   const Clock::duration within = context_.options.connect_timeout;
-  auto agreement =
-      place.rank == 0
-          ? found_session(context_, place.world_size)
-          : Arrival(context_, nullptr, MachineClock::now() + within)
-                .come(Found{place.rank, place.world_size, context_.reception->address(), context_.settings});
-  if (!agreement) return forward_error(agreement);
+  const Found self{place.rank, place.world_size, context_.reception->address(), context_.settings};
+  ASSIGN_OR_RETURN(auto agreement, place.rank == 0
+                                       ? found_session(context_, place.world_size)
+                                       : Arrival(context_, nullptr, MachineClock::now() + within).come(self));
   state_.id = place.rank;
-  state_.base = agreement->next.view;
-  return start(*std::move(agreement), within);
+  state_.base = agreement.next.view;
+  return start(std::move(agreement), within);
 }
 
 Status Membership::join() {
   const Deadline end = MachineClock::now() + context_.options.connect_timeout;
   StateReceiver receiver(context_.caller, context_.chunk_time);
   while (true) {
-    auto agreement =
-        Arrival(context_, &receiver, end).come(Join{context_.reception->address(), context_.settings});
-    if (!agreement) return forward_error(agreement);
-    if (!agreement->next.new_id) return fail(ErrorCode::kCorrupt, "a member gave this process no number");
-    state_.id = *agreement->next.new_id;
-    state_.tried = {agreement->next.view};
-    auto opens = agreement->next.opens;
-    context_.reception->introduce(agreement->next.job, state_.id,
-                                  agreement->next.base ? *agreement->next.base : agreement->next.view);
-    Status started = start(*std::move(agreement), kConnect);
+    ASSIGN_OR_RETURN(
+        auto agreement,
+        Arrival(context_, &receiver, end).come(Join{context_.reception->address(), context_.settings}));
+    if (!agreement.next.new_id) return corrupt("a member gave this process no number");
+    state_.id = *agreement.next.new_id;
+    state_.tried = {agreement.next.view};
+    auto opens = agreement.next.opens;
+    context_.reception->introduce(agreement.next.job, state_.id,
+                                  agreement.next.base ? *agreement.next.base : agreement.next.view);
+    Status started = start(std::move(agreement), kConnect);
     if (started) {
       joined_ = receiver.arrays();
       due_ = std::move(opens);
@@ -145,9 +138,8 @@ Status Membership::join() {
 Status Membership::start(Agreement agreement, Clock::duration within) {
   state_.job = agreement.next.job;
   state_.steps = agreement.next.steps;
-  auto exchange = connect(agreement, within);
-  if (!exchange) return forward_error(exchange);
-  enter(agreement.next, *std::move(exchange));
+  ASSIGN_OR_RETURN(auto exchange, connect(agreement, within));
+  enter(agreement.next, std::move(exchange));
   return {};
 }
 
@@ -175,7 +167,7 @@ MeshOptions Membership::mesh_of(const Agreement& agreement, int rank, Clock::dur
 
 Result<std::shared_ptr<EpochExchange>> Membership::connect(Agreement& agreement, Clock::duration within) {
   const auto rank = agreement.next.view.rank_of(state_.id);
-  if (!rank) return fail(ErrorCode::kCorrupt, "the members agreed on a view without this one");
+  if (!rank) return corrupt("the members agreed on a view without this one");
   if (agreement.next.view.epoch > 0) {
     context_.log("epoch " + std::to_string(agreement.next.view.epoch) + " was agreed on, at step " +
                  std::to_string(agreement.next.steps));
@@ -185,12 +177,10 @@ Result<std::shared_ptr<EpochExchange>> Membership::connect(Agreement& agreement,
   Result<std::unique_ptr<Listener>> listener = std::move(agreement.listener);
   if (!is_host) listener = context_.listen();
   if (!listener) return forward_error(listener);
-  auto exchange = EpochExchange::connect(given_spec_, options_, *std::move(listener), mesh);
-  if (!exchange) return exchange;
-  if (Status loaded = load((*exchange)->reducer(), agreement); !loaded) {
-    (*exchange)->abort(
-        {.code = ErrorCode::kAborted,
-         .message = rank_text(*rank) + " can't load the residuals: " + loaded.error().message});
+  ASSIGN_OR_RETURN(auto exchange, EpochExchange::connect(given_spec_, options_, *std::move(listener), mesh));
+  if (Status loaded = load(exchange->reducer(), agreement); !loaded) {
+    exchange->abort({.code = ErrorCode::kAborted,
+                     .message = rank_text(*rank) + " can't load the residuals: " + loaded.error().message});
     return forward_error(loaded);
   }
   if (!is_host) context_.lines_to_host = std::move(agreement.lines);
@@ -241,7 +231,7 @@ std::optional<Error> Membership::check_open_step(std::span<const ElasticBucket> 
         "step " + std::to_string(state_.steps) + " of the session has " + difference(*due_, opens) +
         "; this process has left, and the others go on: join with the same names and shapes";
     close(text);
-    return record_.end_with(fail(ErrorCode::kMismatch, text).value());
+    return record_.end_with(mismatch(text).value());
   }
   due_.reset();
   if (opens != context_.opens) {
@@ -254,17 +244,16 @@ std::optional<Error> Membership::check_open_step(std::span<const ElasticBucket> 
 Result<Report> Membership::all_reduce(std::span<const ElasticBucket> buckets, const ElasticStep& step) {
   const auto bare = std::ranges::find_if(buckets, [](const ElasticBucket& each) { return !each.prepare; });
   if (buckets.end() - bare > 1) {
-    return fail(
-        ErrorCode::kInvalidArgument,
+    return invalid(
         "a bucket but the last has no `prepare`: an attempt that fails after it leaves means in its tensors, "
         "which the next one would take for gradients");
   }
   for (const ElasticBucket& each : buckets) {
-    if (Status names = check_names(each.bucket.tensors); !names) return forward_error(names);
-    if (Status apart = check_apart(each.bucket.tensors); !apart) return forward_error(apart);
+    RETURN_IF_ERROR(check_names(each.bucket.tensors));
+    RETURN_IF_ERROR(check_apart(each.bucket.tensors));
   }
   const Using use(*this);
-  if (!use.is_alone()) return fail(ErrorCode::kState, "another thread uses the session");
+  if (!use.is_alone()) return wrong_state("another thread uses the session");
   if (auto error = check_open_step(buckets)) return tl::unexpected<Error>(*std::move(error));
   while (true) {
     Error error;
@@ -284,7 +273,7 @@ Result<Report> Membership::all_reduce(std::span<const ElasticBucket> buckets, co
       error = report.error();
       if (!is_recoverable(error.code) || gave_up_) return tl::unexpected<Error>(record_.end_with(error));
     }
-    if (Status recovered = recover(error); !recovered) return forward_error(recovered);
+    RETURN_IF_ERROR(recover(error));
     if (gave_up_) {
       return tl::unexpected<Error>(record_.end_with({ErrorCode::kAborted, "this session was aborted"}));
     }
@@ -331,9 +320,7 @@ Status Membership::recover(const Error& error) {
 Status Membership::save_residuals() {
   if (has_residuals_) return {};
   Reducer& reducer = record_.exchange()->reducer();
-  auto saved = reducer.save();
-  if (!saved) return forward_error(saved);
-  context_.residuals = *std::move(saved);
+  ASSIGN_OR_RETURN(context_.residuals, reducer.save());
   has_residuals_ = true;
   state_.residual = 0;
   for (const TensorUse& use : reducer.explain(as_named(context_.tensors), state_.steps)) {

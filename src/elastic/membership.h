@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "elastic/epoch_exchange.h"
 #include "elastic/founding.h"
 #include "elastic/meeting.h"
@@ -44,7 +45,7 @@ class Membership {
   auto between_steps(Call call) -> decltype(call(std::declval<Reducer&>())) {
     const Using use(*this);
     if (!use.is_alone()) {
-      return fail(ErrorCode::kState, "a step is under way; save, load, mask and explain between steps");
+      return wrong_state("a step is under way; save, load, mask and explain between steps");
     }
     return call(record_.exchange()->reducer());
   }

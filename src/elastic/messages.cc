@@ -4,9 +4,9 @@
 #include <climits>
 #include <concepts>
 #include <cstring>
-#include <string_view>
 #include <type_traits>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 
 namespace deltawire::elastic {
@@ -280,7 +280,7 @@ bool read_kind(std::size_t kind, Reader& reader, Message& message) {
 }
 
 tl::unexpected<Error> no_message() {
-  return fail(ErrorCode::kCorrupt, "another process sent what is no message of an elastic session");
+  return corrupt("another process sent what is no message of an elastic session");
 }
 
 // The first byte of all messages, and of a layout.
@@ -288,10 +288,9 @@ Result<Bytes> behind_version(Bytes bytes) {
   if (bytes.empty()) return no_message();
   const auto version = static_cast<std::uint8_t>(bytes.front());
   if (version != kMessageVersion) {
-    return fail(ErrorCode::kMismatch, "another process speaks version " + std::to_string(version) +
-                                          " of the messages of elastic sessions, and this one version " +
-                                          std::to_string(kMessageVersion) +
-                                          "; install the same deltawire on all");
+    return mismatch("another process speaks version " + std::to_string(version) +
+                    " of the messages of elastic sessions, and this one version " +
+                    std::to_string(kMessageVersion) + "; install the same deltawire on all");
   }
   return bytes.subspan(1);
 }
@@ -310,11 +309,10 @@ std::vector<std::byte> encode(const Message& message) {
 }
 
 Result<Message> decode(Bytes bytes) {
-  const auto behind = behind_version(bytes);
-  if (!behind) return forward_error(behind);
-  if (behind->empty()) return no_message();
-  const auto kind = static_cast<std::size_t>(behind->front());
-  Reader reader(behind->subspan(1));
+  ASSIGN_OR_RETURN(const auto behind, behind_version(bytes));
+  if (behind.empty()) return no_message();
+  const auto kind = static_cast<std::size_t>(behind.front());
+  Reader reader(behind.subspan(1));
   Message message;
   if (kind == 0 || !read_kind(kind - 1, reader, message) || !reader.is_whole()) return no_message();
   return message;
@@ -329,12 +327,11 @@ std::vector<std::byte> encode(const StateLayout& layout) {
 }
 
 Result<StateLayout> decode_layout(Bytes bytes) {
-  const auto behind = behind_version(bytes);
-  if (!behind) return forward_error(behind);
-  Reader reader(*behind);
+  ASSIGN_OR_RETURN(const auto behind, behind_version(bytes));
+  Reader reader(behind);
   StateLayout layout;
   fields(reader, layout);
-  if (!reader.is_whole()) return fail(ErrorCode::kCorrupt, "another member told no state");
+  if (!reader.is_whole()) return corrupt("another member told no state");
   return layout;
 }
 

@@ -1,8 +1,6 @@
 // The bytes of messages, and what a decoder does with others.
 #include "elastic/messages.h"
 
-#include <array>
-#include <string>
 #include <string_view>
 
 #include <gtest/gtest.h>

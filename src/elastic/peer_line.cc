@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/errors.h"
 #include "transport/tcp/proof.h"
 
 namespace deltawire::elastic {
@@ -70,17 +71,15 @@ Result<std::optional<Message>> PeerLine::hear(Deadline until) {
     if (got.error().code == ErrorCode::kTimeout) return std::nullopt;
     return forward_error(got);
   }
-  auto message = decode(*got);
-  if (!message) return forward_error(message);
-  return std::optional(*std::move(message));
+  ASSIGN_OR_RETURN(auto message, decode(*got));
+  return std::optional(std::move(message));
 }
 
 Result<Message> PeerLine::hear_within(Clock::duration time, const Ending& ending) {
   Patience patience(time);
   while (true) {
-    auto heard = hear(MachineClock::now() + std::min(patience.left(), kSlice));
-    if (!heard) return forward_error(heard);
-    if (*heard) return **std::move(heard);
+    ASSIGN_OR_RETURN(auto heard, hear(MachineClock::now() + std::min(patience.left(), kSlice)));
+    if (heard) return *std::move(heard);
     if (ending.is_set()) return closed_meanwhile();
     if (patience.is_over()) return said_nothing(time);
   }
@@ -92,10 +91,10 @@ bool PeerLine::is_waiting() {
 }
 
 Status PeerLine::send_bytes(Bytes bytes, Clock::duration within, const Ending& ending) {
-  if (Status said = say(BytesHead{bytes.size(), digest_of(bytes)}, within); !said) return said;
+  RETURN_IF_ERROR(say(BytesHead{bytes.size(), digest_of(bytes)}, within));
   while (!bytes.empty()) {
     const Bytes piece = bytes.first(std::min(kPieceBytes, bytes.size()));
-    if (Status sent = send(piece, MachineClock::now() + within); !sent) return sent;
+    RETURN_IF_ERROR(send(piece, MachineClock::now() + within));
     bytes = bytes.subspan(piece.size());
     if (ending.is_set()) return closed_meanwhile();
   }
@@ -111,7 +110,7 @@ Result<std::vector<std::byte>> PeerLine::receive_bytes(Clock::duration within, c
   if (!first) return forward_error(first);
   const auto* const head = std::get_if<BytesHead>(&*first);
   if (head == nullptr || head->count > most) {
-    return fail(ErrorCode::kCorrupt, "another process sent no bytes where they were due");
+    return corrupt("another process sent no bytes where they were due");
   }
   std::vector<std::byte> bytes;
   Patience patience(within);
@@ -130,7 +129,7 @@ Result<std::vector<std::byte>> PeerLine::receive_bytes(Clock::duration within, c
     }
   }
   if (digest_of(bytes) != head->digest) {
-    return fail(ErrorCode::kCorrupt, "the bytes of another process don't have the digest that it gave");
+    return corrupt("the bytes of another process don't have the digest that it gave");
   }
   return bytes;
 }
@@ -176,10 +175,9 @@ Result<std::shared_ptr<PeerLine>> Caller::call(const Endpoint& door, Clock::dura
 }
 
 Result<Message> Caller::ask(const Endpoint& door, const Message& question, Clock::duration within) const {
-  const auto line = call(door, within);
-  if (!line) return forward_error(line);
-  if (Status said = (*line)->say(question, within); !said) return forward_error(said);
-  return (*line)->hear_within(within, ending_);
+  ASSIGN_OR_RETURN(const auto line, call(door, within));
+  RETURN_IF_ERROR(line->say(question, within));
+  return line->hear_within(within, ending_);
 }
 
 }  // namespace deltawire::elastic

@@ -2,6 +2,8 @@
 
 #include <functional>
 
+#include "base/errors.h"
+
 namespace deltawire::elastic {
 namespace {
 
@@ -26,11 +28,10 @@ std::pair<ResidualShares, Failures> collect_shares(const PeersByKey& peers, cons
   ResidualShares shares;
   Mutex mutex;
   Failures failures = for_each(peers, [&](int key, PeerLine& line) -> Status {
-    if (Status said = line.say(AskShare{}); !said) return said;
-    auto share = line.receive_bytes(kSilence, ending);
-    if (!share) return forward_error(share);
+    RETURN_IF_ERROR(line.say(AskShare{}));
+    ASSIGN_OR_RETURN(auto share, line.receive_bytes(kSilence, ending));
     const MutexLock lock(mutex);
-    shares[key] = *std::move(share);
+    shares[key] = std::move(share);
     return {};
   });
   return {std::move(shares), std::move(failures)};
@@ -43,25 +44,22 @@ Failures spread_shares(std::uint32_t epoch, const ResidualShares& shares, const 
     for (const auto& [id, share] : shares) {
       if (id != key) head.ids.push_back(id);
     }
-    if (Status said = line.say(head); !said) return said;
+    RETURN_IF_ERROR(line.say(head));
     for (const int id : head.ids) {
-      if (Status sent = line.send_bytes(shares.at(id), kSilence, ending); !sent) return sent;
+      RETURN_IF_ERROR(line.send_bytes(shares.at(id), kSilence, ending));
     }
-    const auto answer = line.hear_within(within, ending);
-    if (!answer) return forward_error(answer);
-    if (std::holds_alternative<HasShares>(*answer)) return {};
-    return fail(ErrorCode::kCorrupt, "a member does not say that it has the residuals");
+    ASSIGN_OR_RETURN(const auto answer, line.hear_within(within, ending));
+    if (std::holds_alternative<HasShares>(answer)) return {};
+    return corrupt("a member does not say that it has the residuals");
   });
 }
 
 Result<ResidualShares> receive_shares(PeerLine& line, const Shares& first, const Ending& ending) {
   ResidualShares shares;
   for (const int id : first.ids) {
-    auto share = line.receive_bytes(kSilence, ending);
-    if (!share) return forward_error(share);
-    shares[id] = *std::move(share);
+    ASSIGN_OR_RETURN(shares[id], line.receive_bytes(kSilence, ending));
   }
-  if (Status said = line.say(HasShares{}); !said) return forward_error(said);
+  RETURN_IF_ERROR(line.say(HasShares{}));
   return shares;
 }
 

@@ -2,7 +2,6 @@
 #include "elastic/residual_shares.h"
 
 #include <future>
-#include <thread>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,5 @@
 #include "elastic/session_record.h"
 
-#include <utility>
-
 namespace deltawire::elastic {
 
 void SessionRecord::enter(const View& view, std::shared_ptr<EpochExchange> exchange, std::uint64_t steps) {

@@ -1,10 +1,10 @@
 #include "elastic/state_transfer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "deltawire/file.h"
 
 namespace deltawire::elastic {
@@ -32,9 +32,8 @@ Result<std::shared_ptr<const StateSender>> StateSender::make(std::vector<StateAr
   auto sender = std::make_shared<StateSender>();
   for (const StateArray& array : arrays) {
     if (array.element_bytes == 0 || bytes_of(array) != array.bytes.size()) {
-      return fail(ErrorCode::kInvalidArgument, "state gave '" + array.name + "' with " +
-                                                   std::to_string(array.bytes.size()) +
-                                                   " bytes, which its dims and element_bytes are not");
+      return invalid("state gave '" + array.name + "' with " + std::to_string(array.bytes.size()) +
+                     " bytes, which its dims and element_bytes are not");
     }
     sender->count_ += array.bytes.size();
     sender->layout_.rows.push_back({array.name, array.kind, array.element_bytes, array.dims});
@@ -55,10 +54,9 @@ Result<std::optional<std::vector<std::byte>>> StateSender::chunk(const Digest& d
   std::vector<std::byte> bytes = bytes_at(start->second);
   bytes.resize(4 * ceil_div(bytes.size(), 4));
   const std::uint64_t words = bytes.size() / 4;
-  auto packed =
-      encode_file({.values = bytes.data(), .count = words}, {&words, 1}, kCodec, {.min_elements = 0});
-  if (!packed) return forward_error(packed);
-  return std::optional(*std::move(packed));
+  ASSIGN_OR_RETURN(auto packed, encode_file({.values = bytes.data(), .count = words}, {&words, 1}, kCodec,
+                                            {.min_elements = 0}));
+  return std::optional(std::move(packed));
 }
 
 std::vector<std::byte> StateSender::bytes_at(std::uint64_t start) const {
@@ -115,20 +113,17 @@ std::uint64_t bytes_of(const StateLayout& layout) {
 }
 
 Result<std::vector<std::byte>> unpacked(Bytes packed, std::uint64_t count, const Digest& digest) {
-  const auto header = read_file_header(packed);
-  if (!header) return forward_error(header);
+  ASSIGN_OR_RETURN(const auto header, read_file_header(packed));
   const std::uint64_t words = ceil_div(count, 4);
-  if (header->count() != words || header->dtype != DType::kF32) {
-    return fail(ErrorCode::kCorrupt, "a chunk of " + std::to_string(count) + " bytes came with " +
-                                         std::to_string(header->count()) + " words");
+  if (header.count() != words || header.dtype != DType::kF32) {
+    return corrupt("a chunk of " + std::to_string(count) + " bytes came with " +
+                   std::to_string(header.count()) + " words");
   }
   std::vector<std::byte> bytes(4 * words);
-  if (Status decoded = decode_file(packed, {.values = bytes.data(), .count = words}); !decoded) {
-    return forward_error(decoded);
-  }
+  RETURN_IF_ERROR(decode_file(packed, {.values = bytes.data(), .count = words}));
   bytes.resize(count);
   if (digest_of(bytes) != digest) {
-    return fail(ErrorCode::kCorrupt, "a chunk of the state does not have the digest that it had");
+    return corrupt("a chunk of the state does not have the digest that it had");
   }
   return bytes;
 }
@@ -136,17 +131,16 @@ Result<std::vector<std::byte>> unpacked(Bytes packed, std::uint64_t count, const
 }  // namespace
 
 Result<StateLayout> state_layout_in(Bytes bytes) {
-  auto layout = decode_layout(bytes);
-  if (!layout) return layout;
-  const std::uint64_t count = bytes_of(*layout);
+  ASSIGN_OR_RETURN(auto layout, decode_layout(bytes));
+  const std::uint64_t count = bytes_of(layout);
   const bool has_odd_row =
-      std::ranges::any_of(layout->rows, [](const StateRow& row) { return row.element_bytes == 0; });
-  if (has_odd_row || count > kBytesMax || layout->chunk_bytes < 4 ||
-      layout->chunk_bytes > chunk_bytes_of(count)) {
-    return fail(ErrorCode::kCorrupt, "another member told a state that can't be");
+      std::ranges::any_of(layout.rows, [](const StateRow& row) { return row.element_bytes == 0; });
+  if (has_odd_row || count > kBytesMax || layout.chunk_bytes < 4 ||
+      layout.chunk_bytes > chunk_bytes_of(count)) {
+    return corrupt("another member told a state that can't be");
   }
-  if (layout->digests.size() != ceil_div(count, layout->chunk_bytes)) {
-    return fail(ErrorCode::kCorrupt, "another member told a state with other chunks");
+  if (layout.digests.size() != ceil_div(count, layout.chunk_bytes)) {
+    return corrupt("another member told a state with other chunks");
   }
   return layout;
 }
@@ -228,24 +222,19 @@ void StateReceiver::take_from(const Endpoint& door, Shared& shared) {
   std::shared_ptr<PeerLine> line;
   const auto take_one = [&](const Digest& digest) -> Status {
     if (!line) {
-      auto called = caller_.call(door, kSilence, &shared.stops);
-      if (!called) return forward_error(called);
-      line = *std::move(called);
+      ASSIGN_OR_RETURN(line, caller_.call(door, kSilence, &shared.stops));
     }
-    if (Status said = line->say(Take{digest}); !said) return said;
-    const auto answer = line->hear_within(within_, shared.stops);
-    if (!answer) return forward_error(answer);
-    if (!std::holds_alternative<Gives>(*answer)) {
+    RETURN_IF_ERROR(line->say(Take{digest}));
+    ASSIGN_OR_RETURN(const auto answer, line->hear_within(within_, shared.stops));
+    if (!std::holds_alternative<Gives>(answer)) {
       refused.insert(digest);
       shared.put_back(digest);
       return {};
     }
-    const auto packed = line->receive_bytes(within_, shared.stops);
-    if (!packed) return forward_error(packed);
-    auto chunk = unpacked(*packed, size_of(digest), digest);
-    if (!chunk) return forward_error(chunk);
+    ASSIGN_OR_RETURN(const auto packed, line->receive_bytes(within_, shared.stops));
+    ASSIGN_OR_RETURN(auto chunk, unpacked(packed, size_of(digest), digest));
     const MutexLock lock(shared.mutex);
-    held_[digest] = *std::move(chunk);
+    held_[digest] = std::move(chunk);
     shared.lacking.erase(digest);
     shared.asked_at.erase(digest);
     ++taken_;

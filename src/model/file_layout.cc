@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 
 namespace deltawire {
@@ -13,8 +14,8 @@ namespace model {
 namespace {
 
 tl::unexpected<Error> incomplete(std::uint64_t bytes, std::uint64_t wanted) {
-  return fail(ErrorCode::kTruncated, "the file has " + std::to_string(bytes) + " of " +
-                                         std::to_string(wanted) + " bytes: get it again");
+  return truncated("the file has " + std::to_string(bytes) + " of " + std::to_string(wanted) +
+                   " bytes: get it again");
 }
 
 // What a file is that has these bytes where safetensors has the length of a header, which is beyond all
@@ -42,9 +43,8 @@ std::string no_safetensors(std::span<const std::byte> bytes) {
 
 Result<std::uint64_t> header_length(std::span<const std::byte> first, std::uint64_t file_bytes) {
   if (first.size() < kModelLengthBytes) {
-    return fail(ErrorCode::kTruncated, "is no safetensors file: it has " + std::to_string(first.size()) +
-                                           " of " + std::to_string(kModelLengthBytes) +
-                                           " bytes before the header");
+    return truncated("is no safetensors file: it has " + std::to_string(first.size()) + " of " +
+                     std::to_string(kModelLengthBytes) + " bytes before the header");
   }
   const auto length = load_le<std::uint64_t>(first.data());
   if (length > kMostModelHeaderBytes)
@@ -58,22 +58,20 @@ Status check_file_bytes(std::uint64_t file_bytes, std::uint64_t header_bytes, co
   const std::uint64_t data_bytes = file_bytes - front;
   if (data_bytes < header.data_bytes) return incomplete(file_bytes, front + header.data_bytes);
   if (data_bytes == header.data_bytes) return {};
-  return fail(ErrorCode::kCorrupt, std::to_string(data_bytes - header.data_bytes) +
-                                       " bytes follow the last tensor: get the file again");
+  return corrupt(std::to_string(data_bytes - header.data_bytes) +
+                 " bytes follow the last tensor: get the file again");
 }
 
 }  // namespace model
 
 Result<ModelView> read_model(Bytes file) {
-  const auto length =
-      model::header_length(file.first(std::min<std::size_t>(file.size(), kModelLengthBytes)), file.size());
-  if (!length) return forward_error(length);
-  const Bytes json = file.subspan(kModelLengthBytes, *length);
-  auto header = read_model_header({reinterpret_cast<const char*>(json.data()), json.size()});
-  if (!header) return forward_error(header);
-  if (const Status whole = model::check_file_bytes(file.size(), *length, *header); !whole)
-    return forward_error(whole);
-  return ModelView{*std::move(header), file.subspan(kModelLengthBytes + *length)};
+  ASSIGN_OR_RETURN(
+      const auto length,
+      model::header_length(file.first(std::min<std::size_t>(file.size(), kModelLengthBytes)), file.size()));
+  const Bytes json = file.subspan(kModelLengthBytes, length);
+  ASSIGN_OR_RETURN(auto header, read_model_header({reinterpret_cast<const char*>(json.data()), json.size()}));
+  RETURN_IF_ERROR(model::check_file_bytes(file.size(), length, header));
+  return ModelView{std::move(header), file.subspan(kModelLengthBytes + length)};
 }
 
 std::string model_front(std::vector<ModelTensor> tensors, const ModelMetadata& metadata) {

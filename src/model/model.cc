@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "patch/patch_coding.h"
+#include "base/errors.h"
 #include "patch/patch_stream.h"
 
 namespace deltawire::model {
@@ -32,18 +32,17 @@ std::uint64_t piece_bytes(WeightType type) noexcept {
 
 Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const Work& work,
                                   const std::function<Status(Bytes)>& take) {
-  const auto reader = model.open(tensor);
-  if (!reader) return forward_error(reader);
+  ASSIGN_OR_RETURN(const auto reader, model.open(tensor));
   std::vector<std::byte> buffer(std::min(tensor.bytes, piece_bytes(tensor.type)));
   std::vector<std::uint64_t> digests;
   for (std::uint64_t done = 0; done < tensor.bytes; done += buffer.size()) {
     buffer.resize(std::min<std::uint64_t>(tensor.bytes - done, buffer.size()));
-    if (const Status read = (*reader)->next(buffer); !read) return forward_error(read);
+    RETURN_IF_ERROR(reader->next(buffer));
     add_digests(buffer, tensor.type, work.means.workers, digests);
-    if (const Status taken = take(buffer); !taken) return forward_error(taken);
-    if (const Status goes_on = work.advance(buffer.size()); !goes_on) return forward_error(goes_on);
+    RETURN_IF_ERROR(take(buffer));
+    RETURN_IF_ERROR(work.advance(buffer.size()));
   }
-  if (const Status sound = (*reader)->finish(); !sound) return forward_error(sound);
+  RETURN_IF_ERROR(reader->finish());
   return patch::root_digest(std::move(digests));
 }
 

@@ -4,13 +4,13 @@
 #include <cassert>
 #include <cerrno>
 #include <filesystem>
-#include <span>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/errors.h"
 #include "base/os_error.h"
 #include "model/file_layout.h"
 
@@ -73,19 +73,14 @@ Result<std::unique_ptr<ModelFile>> ModelFile::open(const std::string& path) {
 
 Status ModelFile::read_front(std::uint64_t file_bytes) {
   std::array<std::byte, kModelLengthBytes> length{};
-  const auto got = read_at(file_.get(), length, 0);
-  if (!got) return forward_error(got);
-  const auto json_bytes = header_length(std::span(length).first(*got), file_bytes);
-  if (!json_bytes) return forward_error(json_bytes);
-  json_.resize(*json_bytes);
-  const auto read = read_at(file_.get(), std::as_writable_bytes(std::span(json_)), kModelLengthBytes);
-  if (!read) return forward_error(read);
-  if (*read < json_.size())
-    return fail(ErrorCode::kTruncated, "the file has become shorter while it was read");
-  auto header = read_model_header(json_);
-  if (!header) return forward_error(header);
-  header_ = *std::move(header);
-  return check_file_bytes(file_bytes, *json_bytes, header_);
+  ASSIGN_OR_RETURN(const auto got, read_at(file_.get(), length, 0));
+  ASSIGN_OR_RETURN(const auto json_bytes, header_length(std::span(length).first(got), file_bytes));
+  json_.resize(json_bytes);
+  ASSIGN_OR_RETURN(const auto read,
+                   read_at(file_.get(), std::as_writable_bytes(std::span(json_)), kModelLengthBytes));
+  if (read < json_.size()) return truncated("the file has become shorter while it was read");
+  ASSIGN_OR_RETURN(header_, read_model_header(json_));
+  return check_file_bytes(file_bytes, json_bytes, header_);
 }
 
 Status ModelFile::read(const ModelTensor& tensor, std::uint64_t offset, MutBytes out) const {
@@ -128,7 +123,7 @@ Result<NewFile> begin_file(const std::string& path, bool replace, std::span<cons
 }
 
 Status end_file(NewFile& file, const std::string& path, bool replace) {
-  if (const Status flushed = file.flush(); !flushed) return flushed;
+  RETURN_IF_ERROR(file.flush());
   struct stat place{};
   if (!replace && lstat(path.c_str(), &place) == 0) return taken(path);
   return file.put_in_place();

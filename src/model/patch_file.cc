@@ -5,9 +5,9 @@
 #include <array>
 #include <cassert>
 #include <memory>
-#include <optional>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "base/no_memory.h"
 #include "model/model_file.h"
@@ -22,14 +22,13 @@ namespace {
 
 // Counts what is done of `all` bytes, and copies of it do so together.
 Result<Work> work_on(std::uint64_t all, const PatchFileOptions& options) {
-  const auto target = patch::target_in_use();
-  if (!target) return forward_error(target);
+  ASSIGN_OR_RETURN(const auto target, patch::target_in_use());
   auto advance = [all, &options, done = std::make_shared<std::uint64_t>(0)](std::uint64_t bytes) -> Status {
     *done += bytes;
     if (!options.progress || options.progress(std::min(*done, all), all)) return {};
     return fail(ErrorCode::kAborted, "interrupted, and nothing was written");
   };
-  return Work{{*target, options.workers}, std::move(advance)};
+  return Work{{target, options.workers}, std::move(advance)};
 }
 
 // The old tensor that a patch can make the new one of, or null.
@@ -100,23 +99,20 @@ Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& write
   for (const ModelTensor& tensor : to.header().tensors) {
     const ModelTensor* const base = base_of(tensor, old_header);
     if (base == nullptr) {
-      const auto added = writer.add_full(to, tensor, work);
-      if (!added) return forward_error(added);
-      new_digests.push_back(*added);
+      ASSIGN_OR_RETURN(const auto added, writer.add_full(to, tensor, work));
+      new_digests.push_back(added);
       continue;
     }
-    const auto added = writer.add_patch(from, *base, to, tensor, work);
-    if (!added) return forward_error(added);
-    if (leaves_out && added->from == added->to) writer.leave_out_last();
-    old_digests[static_cast<std::size_t>(base - old_header.tensors.data())] = added->from;
-    new_digests.push_back(added->to);
+    ASSIGN_OR_RETURN(const auto added, writer.add_patch(from, *base, to, tensor, work));
+    if (leaves_out && added.from == added.to) writer.leave_out_last();
+    old_digests[static_cast<std::size_t>(base - old_header.tensors.data())] = added.from;
+    new_digests.push_back(added.to);
   }
   std::vector<std::uint64_t> known;
   for (std::size_t i = 0; i < old_digests.size(); ++i) {
     if (!old_digests[i]) {
-      const auto read = read_tensor(from, old_header.tensors[i], work, [](Bytes) { return Status(); });
-      if (!read) return forward_error(read);
-      old_digests[i] = *read;
+      ASSIGN_OR_RETURN(old_digests[i],
+                       read_tensor(from, old_header.tensors[i], work, [](Bytes) { return Status(); }));
     }
     known.push_back(*old_digests[i]);
   }
@@ -129,30 +125,25 @@ template <class Check>
 Status write_patch(Model& from, Model& to, NewFile file, const PatchPlace& place, const Work& work,
                    const Check& check) {
   PatchFileWriter writer(std::move(file), place.path, planned_entries(from, to), metadata_of({}, to, place));
-  if (const Status fits = writer.check_limits(); !fits) return fits;
-  const auto digests = add_tensors(from, to, writer, work);
-  if (!digests) return forward_error(digests);
-  if (const Status sound = check(*digests); !sound) return sound;
+  RETURN_IF_ERROR(writer.check_limits());
+  ASSIGN_OR_RETURN(const auto digests, add_tensors(from, to, writer, work));
+  RETURN_IF_ERROR(check(digests));
   if (from.header_json() != to.header_json()) {
-    if (const Status added = writer.add_text(to.header_json()); !added) return added;
+    RETURN_IF_ERROR(writer.add_text(to.header_json()));
   }
-  auto metadata = metadata_of(*digests, to, place);
+  auto metadata = metadata_of(digests, to, place);
   if (writer.leaves_out()) metadata["format_version"] = kFormatThatLeavesOut;
   return writer.finish(metadata, place.replace);
 }
 
 Status make(const std::string& old_path, const std::string& new_path, const std::string& patch_path,
             const PatchFileOptions& options) {
-  auto file = begin_file(patch_path, options.replace, std::array{old_path, new_path});
-  if (!file) return forward_error(file);
-  const auto from = ModelFile::open(old_path);
-  if (!from) return forward_error(from);
-  const auto to = ModelFile::open(new_path);
-  if (!to) return forward_error(to);
-  const auto work = work_on((*to)->header().data_bytes, options);
-  if (!work) return forward_error(work);
-  return write_patch(**from, **to, *std::move(file),
-                     {patch_path, options.replace, true, options.from, options.to}, *work,
+  ASSIGN_OR_RETURN(auto file, begin_file(patch_path, options.replace, std::array{old_path, new_path}));
+  ASSIGN_OR_RETURN(const auto from, ModelFile::open(old_path));
+  ASSIGN_OR_RETURN(const auto to, ModelFile::open(new_path));
+  ASSIGN_OR_RETURN(const auto work, work_on(to->header().data_bytes, options));
+  return write_patch(*from, *to, std::move(file),
+                     {patch_path, options.replace, true, options.from, options.to}, work,
                      [](const TensorDigests&) { return Status(); });
 }
 
@@ -160,50 +151,44 @@ Status make(const std::string& old_path, const std::string& new_path, const std:
 template <class Use>
 Status with_patched(const std::string& old_path, const std::string& patch_path,
                     const PatchFileOptions& options, const Use& use) {
-  auto entries = PatchEntries::open(patch_path);
-  if (!entries) return forward_error(entries);
-  auto from = ModelFile::open(old_path);
-  if (!from) return forward_error(from);
-  const auto work = work_on((*from)->header().data_bytes, options);
-  if (!work) return forward_error(work);
-  const auto model = PatchedModel::make(*std::move(from), *std::move(entries), *work);
-  if (!model) return forward_error(model);
+  ASSIGN_OR_RETURN(auto entries, PatchEntries::open(patch_path));
+  ASSIGN_OR_RETURN(auto from, ModelFile::open(old_path));
+  ASSIGN_OR_RETURN(const auto work, work_on(from->header().data_bytes, options));
+  ASSIGN_OR_RETURN(const auto model, PatchedModel::make(std::move(from), std::move(entries), work));
   if (options.has_file_digest != nullptr) {
-    *options.has_file_digest = (*model)->entries().head().new_file_digest.has_value();
+    *options.has_file_digest = model->entries().head().new_file_digest.has_value();
   }
-  return use(**model, *work);
+  return use(*model, work);
 }
 
 // Reads the new model from beginning to end, gives `take` its bytes, and makes all checks.
 Status read_patched(PatchedModel& model, const Work& work, const std::function<Status(Bytes)>& take) {
   std::vector<std::uint64_t> digests;
   for (const ModelTensor& tensor : model.header().tensors) {
-    const auto read = read_tensor(model, tensor, work, take);
-    if (!read) return forward_error(read);
-    model.learn(tensor, *read);
-    digests.push_back(*read);
+    ASSIGN_OR_RETURN(const auto read, read_tensor(model, tensor, work, take));
+    model.learn(tensor, read);
+    digests.push_back(read);
   }
-  if (const Status sound = model.check_from(); !sound) return sound;
+  RETURN_IF_ERROR(model.check_from());
   return check_new_digest(model.entries(), model_digest(model.header(), digests));
 }
 
 Status apply(const std::string& old_path, const std::string& patch_path, const std::string& new_path,
              const PatchFileOptions& options) {
-  auto file = begin_file(new_path, options.replace, std::array{old_path, patch_path});
-  if (!file) return forward_error(file);
+  ASSIGN_OR_RETURN(auto file, begin_file(new_path, options.replace, std::array{old_path, patch_path}));
   const auto write = [&](Bytes bytes) -> Status {
-    const Status written = write_all(file->descriptor(), bytes);
+    const Status written = write_all(file.descriptor(), bytes);
     return written ? written : error_in(new_path, written.error());
   };
   const auto write_model = [&](PatchedModel& model, const Work& work) -> Status {
     std::array<std::byte, kModelLengthBytes> length{};
     store_le(length.data(), std::uint64_t{model.header_json().size()});
-    if (const Status written = write(length); !written) return written;
-    if (const Status written = write(std::as_bytes(std::span(model.header_json()))); !written) return written;
+    RETURN_IF_ERROR(write(length));
+    RETURN_IF_ERROR(write(std::as_bytes(std::span(model.header_json()))));
     return read_patched(model, work, write);
   };
-  if (const Status done = with_patched(old_path, patch_path, options, write_model); !done) return done;
-  return end_file(*file, new_path, options.replace);
+  RETURN_IF_ERROR(with_patched(old_path, patch_path, options, write_model));
+  return end_file(file, new_path, options.replace);
 }
 
 Status verify(const std::string& old_path, const std::string& patch_path, const PatchFileOptions& options) {
@@ -228,36 +213,30 @@ Status check_chain(std::span<const PatchEntries> patches) {
 
 Status merge(const std::string& old_path, std::span<const std::string> patch_paths,
              const std::string& merged_path, const PatchFileOptions& options) {
-  if (patch_paths.empty()) return fail(ErrorCode::kInvalidArgument, "there is no patch to merge: give some");
+  if (patch_paths.empty()) return invalid("there is no patch to merge: give some");
   std::vector<std::string> inputs(patch_paths.begin(), patch_paths.end());
   inputs.push_back(old_path);
-  auto file = begin_file(merged_path, options.replace, inputs);
-  if (!file) return forward_error(file);
+  ASSIGN_OR_RETURN(auto file, begin_file(merged_path, options.replace, inputs));
   std::vector<PatchEntries> patches;
   for (const std::string& path : patch_paths) {
-    auto entries = PatchEntries::open(path);
-    if (!entries) return forward_error(entries);
-    patches.push_back(*std::move(entries));
+    ASSIGN_OR_RETURN(auto entries, PatchEntries::open(path));
+    patches.push_back(std::move(entries));
   }
-  if (const Status follows = check_chain(patches); !follows) return follows;
-  const auto from = ModelFile::open(old_path);
-  if (!from) return forward_error(from);
-  const auto work = work_on((*from)->header().data_bytes, options);
-  if (!work) return forward_error(work);
-  auto opened = ModelFile::open(old_path);
-  if (!opened) return forward_error(opened);
+  RETURN_IF_ERROR(check_chain(patches));
+  ASSIGN_OR_RETURN(const auto from, ModelFile::open(old_path));
+  ASSIGN_OR_RETURN(const auto work, work_on(from->header().data_bytes, options));
+  ASSIGN_OR_RETURN(auto opened, ModelFile::open(old_path));
   // A digest of what no digest has checked would say more than is known.
   const PatchPlace place{merged_path, options.replace, patches.back().head().new_file_digest.has_value(),
                          options.from.empty() ? patches.front().text("from") : options.from,
                          options.to.empty() ? patches.back().text("to") : options.to};
   const std::uint64_t old_digest = patches.front().head().old_digest;
-  std::unique_ptr<Model> to = *std::move(opened);
+  std::unique_ptr<Model> to = std::move(opened);
   const PatchedModel* last = nullptr;
   for (PatchEntries& entries : patches) {
-    auto patched = PatchedModel::make(std::move(to), std::move(entries), *work);
-    if (!patched) return forward_error(patched);
-    last = patched->get();
-    to = *std::move(patched);
+    ASSIGN_OR_RETURN(auto patched, PatchedModel::make(std::move(to), std::move(entries), work));
+    last = patched.get();
+    to = std::move(patched);
   }
   assert(last != nullptr);
   const auto check = [&](const TensorDigests& digests) -> Status {
@@ -268,32 +247,30 @@ Status merge(const std::string& old_path, std::span<const std::string> patch_pat
     }
     return check_new_digest(last->entries(), digests.to);
   };
-  return write_patch(**from, *to, *std::move(file), place, *work, check);
+  return write_patch(*from, *to, std::move(file), place, work, check);
 }
 
 Result<PatchFileInfo> inspect(const std::string& patch_path) {
-  const auto entries = PatchEntries::open(patch_path);
-  if (!entries) return forward_error(entries);
+  ASSIGN_OR_RETURN(const auto entries, PatchEntries::open(patch_path));
   PatchFileInfo info;
-  info.old_digest = entries->head().old_digest;
-  info.new_digest = entries->head().new_digest;
-  info.file_digest = entries->head().new_file_digest;
-  info.from = entries->text("from");
-  info.to = entries->text("to");
-  info.leaves_out_unchanged = entries->head().leaves_out_unchanged;
-  info.file_bytes = entries->file().file_bytes();
-  for (const ModelTensor& entry : entries->file().header().tensors) {
+  info.old_digest = entries.head().old_digest;
+  info.new_digest = entries.head().new_digest;
+  info.file_digest = entries.head().new_file_digest;
+  info.from = entries.text("from");
+  info.to = entries.text("to");
+  info.leaves_out_unchanged = entries.head().leaves_out_unchanged;
+  info.file_bytes = entries.file().file_bytes();
+  for (const ModelTensor& entry : entries.file().header().tensors) {
     if (entry.name == kHeaderName) {
       info.has_header = true;
-      if (const auto sound = entries->new_header(); !sound) return forward_error(sound);
+      RETURN_IF_ERROR(entries.new_header());
       continue;
     }
     PatchFileTensor tensor{
         std::string(tensor_of(entry)), entry.name.starts_with(kFullPrefix), entry.bytes, entry.bytes, {}};
     if (!tensor.full) {
-      auto stored = entries->open_patch(entry);
-      if (!stored) return forward_error(stored);
-      const auto patch = stored->inspect();
+      ASSIGN_OR_RETURN(auto stored, entries.open_patch(entry));
+      const auto patch = stored.inspect();
       if (!patch) return error_in(patch_path, entry, patch.error());
       tensor.patch = *patch;
       tensor.new_bytes = patch->elements * weight_bytes(patch->type);

@@ -2,15 +2,12 @@
 
 #include <array>
 #include <csignal>
-#include <span>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "deltawire/patch.h"
-#include "deltawire/safetensors.h"
 #include "model/model_testing.h"
 #include "model/patch_file_testing.h"
 

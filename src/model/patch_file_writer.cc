@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "base/os_error.h"
 #include "model/file_layout.h"
@@ -72,18 +73,16 @@ Result<TensorDigests> PatchFileWriter::add_patch(Model& from, const ModelTensor&
                                                  const ModelTensor& new_tensor, const Work& work) {
   auto writer = patch::PatchWriter::begin(file_.descriptor(), place(), new_tensor.bytes, new_tensor.type);
   if (!writer) return failed(writer.error());
-  const auto old_reader = from.open(old_tensor);
-  if (!old_reader) return forward_error(old_reader);
+  ASSIGN_OR_RETURN(const auto old_reader, from.open(old_tensor));
   std::vector<std::byte> before;
   const auto add = [&](Bytes piece) -> Status {
     before.resize(piece.size());
-    if (const Status read = (*old_reader)->next(before); !read) return read;
+    RETURN_IF_ERROR(old_reader->next(before));
     const Status added = writer->add(before, piece, work.means);
     return added ? added : failed(added.error());
   };
-  const auto read = read_tensor(to, new_tensor, work, add);
-  if (!read) return forward_error(read);
-  if (const Status sound = (*old_reader)->finish(); !sound) return forward_error(sound);
+  RETURN_IF_ERROR(read_tensor(to, new_tensor, work, add));
+  RETURN_IF_ERROR(old_reader->finish());
   const auto bytes = writer->finish();
   if (!bytes) return failed(bytes.error());
   close_entry(*bytes);
@@ -137,7 +136,7 @@ Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadat
   assert(added_ == entries_.size());
   if (leaves_out_) {
     std::erase_if(entries_, [](const ModelTensor& entry) { return entry.name.empty(); });
-    if (const Status moved = move_data(aligned(header_of(entries_, metadata).size())); !moved) return moved;
+    RETURN_IF_ERROR(move_data(aligned(header_of(entries_, metadata).size())));
   }
   std::string front(kModelLengthBytes, '\0');
   store_le(std::as_writable_bytes(std::span(front)).data(), header_room_);

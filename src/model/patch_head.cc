@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "model/model.h"
 
 namespace deltawire::model {
@@ -20,21 +21,21 @@ Result<std::uint64_t> digest_called(const ModelHeader& header, std::string_view 
   std::uint64_t digest = 0;
   const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), digest, 16);
   if (read.ec == std::errc() && digits == digest_text(digest)) return digest;
-  return fail(ErrorCode::kCorrupt,
-              "the header's \"" + std::string(key) + "\" is not a digest of 16 digits: get the file again");
+  return corrupt("the header's \"" + std::string(key) +
+                 "\" is not a digest of 16 digits: get the file again");
 }
 
 Status check_names(const ModelHeader& header) {
   for (const ModelTensor& entry : header.tensors) {
     const bool is_patch = entry.name.starts_with(kPatchPrefix);
     if (entry.name != kHeaderName && !is_patch && !entry.name.starts_with(kFullPrefix)) {
-      return fail(ErrorCode::kCorrupt, shown(entry.name) + " is neither \"patch:NAME\" nor \"full:NAME\"");
+      return corrupt(shown(entry.name) + " is neither \"patch:NAME\" nor \"full:NAME\"");
     }
     if ((is_patch || entry.name == kHeaderName) && (entry.dtype != "U8" || entry.shape.size() != 1)) {
-      return fail(ErrorCode::kCorrupt, shown(entry.name) + " is not a row of bytes (U8)");
+      return corrupt(shown(entry.name) + " is not a row of bytes (U8)");
     }
     if (is_patch && header.find(std::string(kFullPrefix).append(tensor_of(entry))) != nullptr) {
-      return fail(ErrorCode::kCorrupt, shown(tensor_of(entry)) + " is there as a patch and in full");
+      return corrupt(shown(tensor_of(entry)) + " is there as a patch and in full");
     }
   }
   return {};
@@ -52,8 +53,7 @@ std::string_view tensor_of(const ModelTensor& entry) noexcept {
 
 Result<PatchHead> read_patch_head(const ModelHeader& header) {
   if (text_of(header, "format") != kPatchFormat) {
-    return fail(
-        ErrorCode::kCorrupt,
+    return corrupt(
         "is no patch file: its header does not say \"format\": \"deltawire-patch\"; give the file that "
         "'deltawire patch make' wrote");
   }
@@ -65,16 +65,12 @@ Result<PatchHead> read_patch_head(const ModelHeader& header) {
                                                     "'; this version of deltawire reads formats 1 and 2");
   }
   for (const auto& [key, digest] : {std::pair("old", &head.old_digest), std::pair("new", &head.new_digest)}) {
-    const auto read = digest_called(header, key);
-    if (!read) return forward_error(read);
-    *digest = *read;
+    ASSIGN_OR_RETURN(*digest, digest_called(header, key));
   }
   if (header.metadata.contains(std::string(kFileKey))) {
-    const auto read = digest_called(header, kFileKey);
-    if (!read) return forward_error(read);
-    head.new_file_digest = *read;
+    ASSIGN_OR_RETURN(head.new_file_digest, digest_called(header, kFileKey));
   }
-  if (const Status sound = check_names(header); !sound) return forward_error(sound);
+  RETURN_IF_ERROR(check_names(header));
   return head;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/errors.h"
 #include "deltawire/patch_file.h"
 #include "model/model.h"
 #include "model/patch_head.h"
@@ -16,29 +17,26 @@ ModelTensor row_of_bytes(std::string name, std::uint64_t bytes) {
 
 Result<bool> changes_nothing(const PatchFilePart& part) {
   if (part.full) return false;
-  const auto said = inspect_patch(part.data);
-  if (!said) return forward_error(said);
-  return said->old_digest == said->new_digest;
+  ASSIGN_OR_RETURN(const auto said, inspect_patch(part.data));
+  return said.old_digest == said.new_digest;
 }
 
 }  // namespace
 
 Result<PatchFileView> read_patch_file(Bytes file) {
-  const auto read = read_model(file);
-  if (!read) return forward_error(read);
-  const auto head = model::read_patch_head(read->header);
-  if (!head) return forward_error(head);
-  PatchFileView view{head->old_digest, head->new_digest, head->leaves_out_unchanged, {}, {}};
-  for (const ModelTensor& entry : read->header.tensors) {
-    const Bytes data = read->bytes_of(entry);
+  ASSIGN_OR_RETURN(const auto read, read_model(file));
+  ASSIGN_OR_RETURN(const auto head, model::read_patch_head(read.header));
+  PatchFileView view{head.old_digest, head.new_digest, head.leaves_out_unchanged, {}, {}};
+  for (const ModelTensor& entry : read.header.tensors) {
+    const Bytes data = read.bytes_of(entry);
     if (entry.name != model::kHeaderName) {
       PatchFilePart part{entry, entry.name.starts_with(model::kFullPrefix), data};
       part.tensor.name = model::tensor_of(entry);
       view.parts.push_back(std::move(part));
     } else if (view.leaves_out_unchanged) {
-      const auto header = read_model_header({reinterpret_cast<const char*>(data.data()), data.size()});
-      if (!header) return forward_error(header);
-      for (const ModelTensor& tensor : header->tensors) view.names.push_back(tensor.name);
+      ASSIGN_OR_RETURN(const auto header,
+                       read_model_header({reinterpret_cast<const char*>(data.data()), data.size()}));
+      for (const ModelTensor& tensor : header.tensors) view.names.push_back(tensor.name);
     }
   }
   return view;
@@ -50,9 +48,8 @@ Result<PatchFileFront> begin_patch_file(std::span<const PatchFilePart> parts, co
   PatchFileFront front;
   std::vector<ModelTensor> entries;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto unchanged = may_leave_out ? changes_nothing(parts[i]) : Result<bool>(false);
-    if (!unchanged) return forward_error(unchanged);
-    if (*unchanged) continue;
+    ASSIGN_OR_RETURN(const auto unchanged, may_leave_out ? changes_nothing(parts[i]) : Result<bool>(false));
+    if (unchanged) continue;
     front.order.push_back(i);
     const ModelTensor& tensor = parts[i].tensor;
     if (parts[i].full) {

@@ -1,8 +1,9 @@
 #include "model/patched_model.h"
 
 #include <algorithm>
-#include <cassert>
 #include <utility>
+
+#include "base/errors.h"
 
 namespace deltawire::model {
 
@@ -15,9 +16,8 @@ std::string named(std::string_view prefix, const std::string& tensor_name) {
 }  // namespace
 
 Result<PatchEntries> PatchEntries::open(const std::string& path) {
-  auto file = ModelFile::open(path);
-  if (!file) return forward_error(file);
-  PatchEntries entries(*std::move(file));
+  ASSIGN_OR_RETURN(auto file, ModelFile::open(path));
+  PatchEntries entries(std::move(file));
   const auto head = read_patch_head(entries.file().header());
   if (!head) return error_in(path, head.error());
   entries.head_ = *head;
@@ -60,8 +60,7 @@ Result<std::string> PatchEntries::new_header() const {
     return error_in(path(), *entry, {ErrorCode::kLimit, "is longer than a header may be"});
   }
   std::string json(entry->bytes, '\0');
-  const Status read = file_->read(*entry, 0, std::as_writable_bytes(std::span(json)));
-  if (!read) return forward_error(read);
+  RETURN_IF_ERROR(file_->read(*entry, 0, std::as_writable_bytes(std::span(json))));
   if (makes_header(json)) return json;
   return error_in(path(), {ErrorCode::kCorrupt,
                            "the new file's header doesn't fit the digests of the patch: "
@@ -75,13 +74,13 @@ class PatchedModel::PatchedTensor final : public TensorReader {
       : model_(model), from_(from), entry_(entry), stored_(std::move(stored)), below_(std::move(below)) {}
 
   Status next(MutBytes out) override {
-    if (const Status read = below_->next(out); !read) return read;
+    RETURN_IF_ERROR(below_->next(out));
     const Status applied = stored_.apply(out, out.data(), model_.work_.means);
     return applied ? applied : named(applied.error());
   }
 
   Status finish() override {
-    if (const Status sound = below_->finish(); !sound) return sound;
+    RETURN_IF_ERROR(below_->finish());
     if (const Status sound = stored_.finish(); !sound) return named(sound.error());
     model_.from_digest(from_) = stored_.head().old_root;
     return {};
@@ -105,21 +104,20 @@ Result<std::unique_ptr<PatchedModel>> PatchedModel::make(std::unique_ptr<Model> 
                                                          const Work& work) {
   std::unique_ptr<PatchedModel> model(new PatchedModel(std::move(from), std::move(entries), work));
   model->from_digests_.resize(model->from_->header().tensors.size());
-  if (const Status read = model->read_headers(); !read) return forward_error(read);
+  RETURN_IF_ERROR(model->read_headers());
   if (const Status sound = model->check_entries(); !sound) return error_in(model->name(), sound.error());
-  if (const Status sound = model->check_header(); !sound) return forward_error(sound);
+  RETURN_IF_ERROR(model->check_header());
   return model;
 }
 
 Status PatchedModel::read_headers() {
-  auto json = entries_.new_header();
-  if (!json) return forward_error(json);
-  if (json->empty()) {
+  ASSIGN_OR_RETURN(auto json, entries_.new_header());
+  if (json.empty()) {
     json_ = from_->header_json();
     header_ = from_->header();
     return {};
   }
-  json_ = *std::move(json);
+  json_ = std::move(json);
   auto header = read_model_header(json_);
   if (!header) return error_in(name(), {header.error().code, "the new header: " + header.error().message});
   header_ = *std::move(header);
@@ -133,33 +131,31 @@ bool PatchedModel::has_entry(const ModelTensor& tensor) const noexcept {
 // Every tensor of the new model has one entry, unless it is left out, and no other entry is there.
 Status PatchedModel::check_entries() const {
   for (const ModelTensor& tensor : header_.tensors) {
-    if (const Status sound = check_entry(tensor); !sound) return sound;
+    RETURN_IF_ERROR(check_entry(tensor));
   }
   const auto found =
       std::ranges::count_if(header_.tensors, [this](const ModelTensor& tensor) { return has_entry(tensor); });
   if (entries_.tensors() == static_cast<std::uint64_t>(found)) return {};
   if (entries_.file().header().find(kHeaderName) == nullptr) {
-    return fail(ErrorCode::kMismatch, "the patch has " + std::to_string(entries_.tensors()) +
-                                          " tensors, the model " + from_->name() + " " +
-                                          std::to_string(header_.tensors.size()) +
-                                          ": give the model that it was made from");
+    return mismatch("the patch has " + std::to_string(entries_.tensors()) + " tensors, the model " +
+                    from_->name() + " " + std::to_string(header_.tensors.size()) +
+                    ": give the model that it was made from");
   }
-  return fail(ErrorCode::kCorrupt, "has tensors that its new header does not name: get the file again");
+  return corrupt("has tensors that its new header does not name: get the file again");
 }
 
 Status PatchedModel::check_entry(const ModelTensor& tensor) const {
   if (const ModelTensor* const full = entries_.full_of(tensor.name); full != nullptr) {
     if (full->same_kind(tensor)) return {};
-    return fail(ErrorCode::kMismatch, shown(tensor.name) + " has another dtype or shape than in the model");
+    return mismatch(shown(tensor.name) + " has another dtype or shape than in the model");
   }
   if (entries_.patch_of(tensor.name) == nullptr && !entries_.head().leaves_out_unchanged) {
-    return fail(ErrorCode::kMismatch,
-                "has nothing for " + shown(tensor.name) + ": give the model that the patch was made from");
+    return mismatch("has nothing for " + shown(tensor.name) +
+                    ": give the model that the patch was made from");
   }
   const ModelTensor* const from = from_->header().find(tensor.name);
   if (from != nullptr && from->same_kind(tensor)) return {};
-  return fail(ErrorCode::kMismatch,
-              (has_entry(tensor) ? "changes " : "takes over ") + shown(tensor.name) + ", and " +
+  return mismatch((has_entry(tensor) ? "changes " : "takes over ") + shown(tensor.name) + ", and " +
                   from_->name() + (from == nullptr ? " has none" : " has one of another dtype or shape") +
                   ": give the model that the patch was made from");
 }
@@ -181,16 +177,14 @@ Result<std::unique_ptr<TensorReader>> PatchedModel::open(const ModelTensor& tens
   const ModelTensor& from = *from_->header().find(tensor.name);
   if (!has_entry(tensor)) return from_->open(from);
   const ModelTensor& entry = *entries_.patch_of(tensor.name);
-  auto stored = entries_.open_patch(entry);
-  if (!stored) return forward_error(stored);
-  const patch::Head& head = stored->head();
+  ASSIGN_OR_RETURN(auto stored, entries_.open_patch(entry));
+  const patch::Head& head = stored.head();
   if (head.type != from.type || head.elements * weight_bytes(head.type) != from.bytes) {
     return error_in(name(), entry,
                     {ErrorCode::kCorrupt, "its patch is for a tensor of another type or length"});
   }
-  auto below = from_->open(from);
-  if (!below) return forward_error(below);
-  return std::make_unique<PatchedTensor>(*this, from, entry, *std::move(stored), *std::move(below));
+  ASSIGN_OR_RETURN(auto below, from_->open(from));
+  return std::make_unique<PatchedTensor>(*this, from, entry, std::move(stored), std::move(below));
 }
 
 void PatchedModel::learn(const ModelTensor& tensor, std::uint64_t digest) {
@@ -202,9 +196,8 @@ Status PatchedModel::check_from() {
   std::vector<std::uint64_t> digests(header.tensors.size());
   for (std::size_t i = 0; i < digests.size(); ++i) {
     if (!from_digests_[i]) {
-      const auto read = read_tensor(*from_, header.tensors[i], work_, [](Bytes) { return Status(); });
-      if (!read) return forward_error(read);
-      from_digests_[i] = *read;
+      ASSIGN_OR_RETURN(from_digests_[i],
+                       read_tensor(*from_, header.tensors[i], work_, [](Bytes) { return Status(); }));
     }
     digests[i] = *from_digests_[i];
   }

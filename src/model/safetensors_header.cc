@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "deltawire/safetensors.h"
 #include "model/model.h"
@@ -190,8 +191,8 @@ Status check_kind(ModelTensor& tensor) {
   }
   tensor.type = row->type;
   if (bytes_of(*row, tensor.shape) == tensor.bytes) return {};
-  return fail(ErrorCode::kCorrupt, shown(tensor.name) + " has " + std::to_string(tensor.bytes) +
-                                       " bytes, but its shape and dtype take another number");
+  return corrupt(shown(tensor.name) + " has " + std::to_string(tensor.bytes) +
+                 " bytes, but its shape and dtype take another number");
 }
 
 Status index_names(ModelHeader& header) {
@@ -201,7 +202,7 @@ Status index_names(ModelHeader& header) {
   std::ranges::sort(header.by_name, {}, name_of);
   const auto twice = std::ranges::adjacent_find(header.by_name, {}, name_of);
   if (twice == header.by_name.end()) return {};
-  return fail(ErrorCode::kCorrupt, shown(name_of(*twice)) + " is in the header twice");
+  return corrupt(shown(name_of(*twice)) + " is in the header twice");
 }
 
 Status check_layout(ModelHeader& header) {
@@ -210,12 +211,11 @@ Status check_layout(ModelHeader& header) {
     return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
   });
   for (ModelTensor& tensor : header.tensors) {
-    if (const Status sound = check_kind(tensor); !sound) return sound;
+    RETURN_IF_ERROR(check_kind(tensor));
     if (tensor.begin != header.data_bytes) {
-      return fail(ErrorCode::kCorrupt, shown(tensor.name) + " begins at byte " +
-                                           std::to_string(tensor.begin) +
-                                           " of the data, but the tensor before it ends at byte " +
-                                           std::to_string(header.data_bytes));
+      return corrupt(shown(tensor.name) + " begins at byte " + std::to_string(tensor.begin) +
+                     " of the data, but the tensor before it ends at byte " +
+                     std::to_string(header.data_bytes));
     }
     header.data_bytes += tensor.bytes;  // no overflow: it is the end that was read
   }
@@ -247,8 +247,7 @@ Result<ModelTensor> tensor_of_kind(std::string name, std::string dtype, std::vec
 
 Result<ModelHeader> read_model_header(std::string_view json) {
   // The parser takes a zero byte for the end.
-  if (json.find('\0') != std::string_view::npos)
-    return fail(ErrorCode::kCorrupt, "the header has a zero byte");
+  if (json.find('\0') != std::string_view::npos) return corrupt("the header has a zero byte");
   HeaderEvents events;
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &events)) {
     return tl::unexpected<Error>(std::move(events.error));
@@ -256,7 +255,7 @@ Result<ModelHeader> read_model_header(std::string_view json) {
   ModelHeader header;
   header.tensors = std::move(events.tensors);
   header.metadata = std::move(events.metadata);
-  if (const Status sound = check_layout(header); !sound) return forward_error(sound);
+  RETURN_IF_ERROR(check_layout(header));
   return header;
 }
 
@@ -314,7 +313,7 @@ Result<std::uint64_t> model_digest(std::vector<ModelTensor> tensors,
                                    const std::vector<std::uint64_t>& digests) {
   ModelHeader header;
   header.tensors = std::move(tensors);
-  if (const Status named = index_names(header); !named) return forward_error(named);
+  RETURN_IF_ERROR(index_names(header));
   return model_digest(header, digests);
 }
 

@@ -1,13 +1,13 @@
 #include "deltawire/optimizer.h"
 
 #include <cassert>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
@@ -32,20 +32,18 @@ void step_tensor(const OptimizerSettings& settings, const StepArrays& arrays, st
 
 Status count_differs(std::string_view tensor, std::string_view what, std::uint64_t found,
                      std::uint64_t expected) {
-  return fail(ErrorCode::kInvalidArgument, "tensor '" + std::string(tensor) + "': " + std::to_string(found) +
-                                               " " + std::string(what) + " where " +
-                                               std::to_string(expected) + " are due");
+  return invalid("tensor '" + std::string(tensor) + "': " + std::to_string(found) + " " + std::string(what) +
+                 " where " + std::to_string(expected) + " are due");
 }
 
 Status check_keys(std::string_view tensor, std::span<const std::uint32_t> keys, std::uint64_t count) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const bool grows = i == 0 || keys[i] > keys[i - 1];
     if (grows && keys[i] < count) continue;
-    return fail(ErrorCode::kInvalidArgument,
-                "tensor '" + std::string(tensor) + "': key " + std::to_string(keys[i]) + " at position " +
-                    std::to_string(i) +
-                    (grows ? " is beyond its " + std::to_string(count) + " parameters"
-                           : " does not exceed the key before; give strictly increasing keys"));
+    return invalid("tensor '" + std::string(tensor) + "': key " + std::to_string(keys[i]) + " at position " +
+                   std::to_string(i) +
+                   (grows ? " is beyond its " + std::to_string(count) + " parameters"
+                          : " does not exceed the key before; give strictly increasing keys"));
   }
   return {};
 }
@@ -56,27 +54,25 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kHeadBytes = 20;       // magic, u32 version, u32 kind, u32 entries
 constexpr std::uint64_t kEntryHeadBytes = 20;  // u32 length of the name, u64 steps, u64 count
 
-Status truncated() {
-  return fail(ErrorCode::kTruncated, "optimizer state: ends within an entry; the bytes were cut");
+Status ends_early() {
+  return truncated("optimizer state: ends within an entry; the bytes were cut");
 }
 
 Status check_head(Bytes state, OptimizerKind kind) {
   if (state.size() < kHeadBytes + 4) {
-    return fail(ErrorCode::kTruncated,
-                "optimizer state: " + std::to_string(state.size()) + " bytes are too few");
+    return truncated("optimizer state: " + std::to_string(state.size()) + " bytes are too few");
   }
   if (std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0) {
-    return fail(ErrorCode::kCorrupt, "optimizer state: wrong magic; these bytes are not a saved optimizer");
+    return corrupt("optimizer state: wrong magic; these bytes are not a saved optimizer");
   }
   const auto version = load_le<std::uint32_t>(state.data() + 8);
-  if (Status known = check_format_version("optimizer state", version, kVersion); !known) return known;
+  RETURN_IF_ERROR(check_format_version("optimizer state", version, kVersion));
   const Bytes body = state.first(state.size() - 4);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
-    return fail(ErrorCode::kCorrupt, "optimizer state: the checksum is wrong; the bytes changed or were cut");
+    return corrupt("optimizer state: the checksum is wrong; the bytes changed or were cut");
   }
   if (load_le<std::uint32_t>(state.data() + 12) != static_cast<std::uint32_t>(kind)) {
-    return fail(ErrorCode::kMismatch,
-                "optimizer state: saved by another kind of optimizer; load it with the same kind");
+    return mismatch("optimizer state: saved by another kind of optimizer; load it with the same kind");
   }
   return {};
 }
@@ -86,19 +82,16 @@ Status check_head(Bytes state, OptimizerKind kind) {
 Status Optimizer::set_learning_rate(double learning_rate) {
   OptimizerSettings changed = settings_;
   changed.learning_rate = learning_rate;
-  if (Status valid = check_settings(changed); !valid) return valid;
+  RETURN_IF_ERROR(check_settings(changed));
   settings_ = changed;
   return {};
 }
 
 Result<Optimizer::TensorState*> Optimizer::state_for(std::string_view tensor, std::uint64_t count) {
   if (const auto found = states_.find(tensor); found != states_.end()) {
-    if (Status fits = found->second.count == count
-                          ? Status{}
-                          : count_differs(tensor, "parameters", count, found->second.count);
-        !fits) {
-      return forward_error(fits);
-    }
+    RETURN_IF_ERROR(found->second.count == count
+                        ? Status{}
+                        : count_differs(tensor, "parameters", count, found->second.count));
     assert(found->second.first.empty() || found->second.first.size() == count);
     assert(found->second.second.empty() || found->second.second.size() == count);
     return &found->second;
@@ -118,25 +111,23 @@ Status Optimizer::step(std::string_view tensor, std::span<float> parameters,
   if (gradient.size() != parameters.size()) {
     return count_differs(tensor, "gradients", gradient.size(), parameters.size());
   }
-  const auto state = state_for(tensor, parameters.size());
-  if (!state) return forward_error(state);
+  ASSIGN_OR_RETURN(const auto state, state_for(tensor, parameters.size()));
   step_tensor(settings_,
-              {parameters.data(), (*state)->first.data(), (*state)->second.data(), gradient.data(), nullptr,
+              {parameters.data(), state->first.data(), state->second.data(), gradient.data(), nullptr,
                gradient.size()},
-              ++(*state)->steps);
+              ++state->steps);
   return {};
 }
 
 Status Optimizer::step(std::string_view tensor, std::span<float> parameters,
                        std::span<const std::uint32_t> keys, std::span<const float> values) {
   if (keys.size() != values.size()) return count_differs(tensor, "keys", keys.size(), values.size());
-  if (Status legal = check_keys(tensor, keys, parameters.size()); !legal) return legal;
-  const auto state = state_for(tensor, parameters.size());
-  if (!state) return forward_error(state);
-  const std::uint64_t t = ++(*state)->steps;
+  RETURN_IF_ERROR(check_keys(tensor, keys, parameters.size()));
+  ASSIGN_OR_RETURN(const auto state, state_for(tensor, parameters.size()));
+  const std::uint64_t t = ++state->steps;
   if (keys.empty()) return {};  // its pointer may be null, which would mean a dense gradient
   step_tensor(settings_,
-              {parameters.data(), (*state)->first.data(), (*state)->second.data(), values.data(), keys.data(),
+              {parameters.data(), state->first.data(), state->second.data(), values.data(), keys.data(),
                values.size()},
               t);
   return {};
@@ -176,14 +167,13 @@ std::span<float> Optimizer::momentum(std::string_view tensor) {
 }
 
 Result<Optimizer> make_optimizer(const OptimizerSettings& settings) {
-  if (Status valid = check_settings(settings); !valid) return forward_error(valid);
+  RETURN_IF_ERROR(check_settings(settings));
   return Optimizer(settings);
 }
 
 Result<Optimizer> make_optimizer(std::string_view spec) {
-  const auto settings = parse_optimizer(spec);
-  if (!settings) return forward_error(settings);
-  return make_optimizer(*settings);
+  ASSIGN_OR_RETURN(const auto settings, parse_optimizer(spec));
+  return make_optimizer(settings);
 }
 
 std::vector<std::byte> Optimizer::save() const {
@@ -212,33 +202,33 @@ std::vector<std::byte> Optimizer::save() const {
 }
 
 Status Optimizer::load(Bytes bytes) {
-  if (Status head = check_head(bytes, settings_.kind); !head) return head;
+  RETURN_IF_ERROR(check_head(bytes, settings_.kind));
   const auto entries = load_le<std::uint32_t>(bytes.data() + 16);
   const std::uint64_t moments =
       (has_first_moment(settings_.kind) ? 1U : 0U) + (has_second_moment(settings_.kind) ? 1U : 0U);
   Bytes rest = bytes.subspan(kHeadBytes, bytes.size() - kHeadBytes - 4);
   decltype(states_) loaded;
   for (std::uint32_t i = 0; i < entries; ++i) {
-    if (rest.size() < kEntryHeadBytes) return truncated();
+    if (rest.size() < kEntryHeadBytes) return ends_early();
     const std::uint64_t name_bytes = load_le<std::uint32_t>(rest.data());
     TensorState state;
     state.steps = load_le<std::uint64_t>(rest.data() + 4);
     state.count = load_le<std::uint64_t>(rest.data() + 12);
     rest = rest.subspan(kEntryHeadBytes);
-    if (name_bytes > rest.size()) return truncated();
+    if (name_bytes > rest.size()) return ends_early();
     std::string name(reinterpret_cast<const char*>(rest.data()), name_bytes);
     rest = rest.subspan(name_bytes);
     const auto value_bytes = checked_mul(state.count, 4 * moments);
-    if (!value_bytes || *value_bytes > rest.size()) return truncated();
+    if (!value_bytes || *value_bytes > rest.size()) return ends_early();
     if (has_first_moment(settings_.kind)) state.first = take_floats(rest, state.count);
     if (has_second_moment(settings_.kind)) state.second = take_floats(rest, state.count);
     const bool in_order = loaded.empty() || loaded.rbegin()->first < name;
     if (!in_order) {
-      return fail(ErrorCode::kCorrupt, "optimizer state: tensor '" + name + "' is out of order");
+      return corrupt("optimizer state: tensor '" + name + "' is out of order");
     }
     loaded.emplace_hint(loaded.end(), std::move(name), std::move(state));
   }
-  if (!rest.empty()) return fail(ErrorCode::kCorrupt, "optimizer state: bytes beyond the last entry");
+  if (!rest.empty()) return corrupt("optimizer state: bytes beyond the last entry");
   states_ = std::move(loaded);
   return {};
 }

@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
-#include <cstddef>
 #include <limits>
 #include <system_error>
 
+#include "base/errors.h"
 #include "base/spec_text.h"
 #include "deltawire/optimizer.h"
 
@@ -94,18 +93,16 @@ bool in_range(double value, const Range& range) {
 }
 
 Status out_of_range(const Kind& kind, const Parameter& parameter, std::string_view given) {
-  return fail(ErrorCode::kInvalidArgument, std::string(kind.name) + ": " + std::string(parameter.key) + "=" +
-                                               std::string(given) + " is out of range: give " +
-                                               std::string(parameter.range.words));
+  return invalid(std::string(kind.name) + ": " + std::string(parameter.key) + "=" + std::string(given) +
+                 " is out of range: give " + std::string(parameter.range.words));
 }
 
 Status read_parameter(const Kind& kind, const SpecParameter& given, OptimizerSettings& settings) {
   const auto parameter = std::find_if(kind.parameters.begin(), kind.parameters.end(),
                                       [&](const Parameter& p) { return p.key == given.key; });
   if (parameter == kind.parameters.end()) {
-    return fail(ErrorCode::kInvalidArgument,
-                std::string(kind.name) + " has no parameter \"" + std::string(given.key) + "\": it has " +
-                    list_of(kind.parameters, ", ", [](const Parameter& p) { return std::string(p.key); }));
+    return invalid(std::string(kind.name) + " has no parameter \"" + std::string(given.key) + "\": it has " +
+                   list_of(kind.parameters, ", ", [](const Parameter& p) { return std::string(p.key); }));
   }
   double value = 0;
   const char* end = given.value.data() + given.value.size();
@@ -130,20 +127,18 @@ bool has_second_moment(OptimizerKind kind) noexcept {
 }
 
 Result<OptimizerSettings> parse_optimizer(std::string_view spec) {
-  const Result<ParsedSpec> parsed = parse_spec(spec, "optimizer");
-  if (!parsed) return forward_error(parsed);
+  ASSIGN_OR_RETURN(const ParsedSpec parsed, parse_spec(spec, "optimizer"));
   const auto* kind =
-      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& k) { return k.name == parsed->name; });
+      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& k) { return k.name == parsed.name; });
   if (kind == kKinds.end()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "no optimizer \"" + std::string(parsed->name) + "\": use one of " +
-                    list_of(kKinds, ", ", [](const Kind& k) { return std::string(k.name); }));
+    return invalid("no optimizer \"" + std::string(parsed.name) + "\": use one of " +
+                   list_of(kKinds, ", ", [](const Kind& k) { return std::string(k.name); }));
   }
   OptimizerSettings settings;
   settings.kind = kind->kind;
   for (const Parameter& parameter : kind->parameters) settings.*(parameter.member) = parameter.default_value;
-  for (const SpecParameter& given : parsed->parameters) {
-    if (Status read = read_parameter(*kind, given, settings); !read) return forward_error(read);
+  for (const SpecParameter& given : parsed.parameters) {
+    RETURN_IF_ERROR(read_parameter(*kind, given, settings));
   }
   return settings;
 }
@@ -159,8 +154,8 @@ std::string optimizer_spec(const OptimizerSettings& settings) {
 Status check_settings(const OptimizerSettings& settings) {
   const Kind* kind = find_kind(settings.kind);
   if (kind == nullptr) {
-    return fail(ErrorCode::kInvalidArgument,
-                "optimizer kind " + std::to_string(static_cast<int>(settings.kind)) + " is not in the list");
+    return invalid("optimizer kind " + std::to_string(static_cast<int>(settings.kind)) +
+                   " is not in the list");
   }
   for (const Parameter& parameter : kind->parameters) {
     const double value = settings.*(parameter.member);

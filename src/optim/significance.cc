@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "deltawire/optimizer.h"
 #include "optim/step_rules.h"
@@ -106,25 +107,24 @@ void write_with_second(const SignificanceCoefficients& c, std::span<const float>
 Status check_moment(std::string_view which, bool kept, std::span<const float> moment, std::uint64_t count) {
   if (moment.empty() || (kept && moment.size() == count)) return {};
   const std::string name(which);
-  if (!kept)
-    return fail(ErrorCode::kInvalidArgument, "this optimizer keeps no " + name + " moment; give none");
-  return fail(ErrorCode::kInvalidArgument, "the " + name + " moment has " + std::to_string(moment.size()) +
-                                               " values where the tensor has " + std::to_string(count));
+  if (!kept) return invalid("this optimizer keeps no " + name + " moment; give none");
+  return invalid("the " + name + " moment has " + std::to_string(moment.size()) +
+                 " values where the tensor has " + std::to_string(count));
 }
 
 Status check(const OptimizerSettings& settings, std::uint64_t count, const MomentsView& moments,
              std::uint64_t out_count) {
-  if (Status valid = check_settings(settings); !valid) return valid;
+  RETURN_IF_ERROR(check_settings(settings));
   if (out_count != count) {
-    return fail(ErrorCode::kInvalidArgument, "the output has " + std::to_string(out_count) +
-                                                 " values where the tensor has " + std::to_string(count));
+    return invalid("the output has " + std::to_string(out_count) + " values where the tensor has " +
+                   std::to_string(count));
   }
   const bool first = has_first_moment(settings.kind);
   const bool second = has_second_moment(settings.kind);
-  if (Status fits = check_moment("first", first, moments.first, count); !fits) return fits;
-  if (Status fits = check_moment("second", second, moments.second, count); !fits) return fits;
+  RETURN_IF_ERROR(check_moment("first", first, moments.first, count));
+  RETURN_IF_ERROR(check_moment("second", second, moments.second, count));
   if (first && second && moments.first.empty() != moments.second.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "one of Adam's two moments is missing; give both or none");
+    return invalid("one of Adam's two moments is missing; give both or none");
   }
   return {};
 }
@@ -134,14 +134,14 @@ Status check(const OptimizerSettings& settings, std::uint64_t count, const Momen
 Result<SignificanceCoefficients> significance_coefficients(const OptimizerSettings& settings,
                                                            std::uint64_t steps, bool has_first,
                                                            bool has_second) {
-  if (Status valid = check_settings(settings); !valid) return forward_error(valid);
+  RETURN_IF_ERROR(check_settings(settings));
   const FloatEnvironment environment;
   return rounded(settings, steps, has_first, has_second);
 }
 
 Status significance(const OptimizerSettings& settings, std::span<const float> parameters,
                     const MomentsView& moments, std::span<float> out) {
-  if (Status valid = check(settings, parameters.size(), moments, out.size()); !valid) return valid;
+  RETURN_IF_ERROR(check(settings, parameters.size(), moments, out.size()));
   const FloatEnvironment environment;
   const SignificanceCoefficients c =
       rounded(settings, moments.steps, !moments.first.empty(), !moments.second.empty());

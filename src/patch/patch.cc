@@ -1,8 +1,8 @@
 #include "deltawire/patch.h"
 
 #include <string>
-#include <utility>
 
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "codecs/dispatch.h"
 #include "codecs/kernel_table.h"
@@ -15,9 +15,8 @@ namespace patch {
 DELTAWIRE_KERNELS(reference, avx2, avx512, neon)
 
 Result<TargetId> target_in_use() {
-  const auto name = kernel_target_in_use();
-  if (!name) return forward_error(name);
-  return choose_target(std::string(*name).c_str(), kernel_targets());
+  ASSIGN_OR_RETURN(const auto name, kernel_target_in_use());
+  return choose_target(std::string(name).c_str(), kernel_targets());
 }
 
 namespace {
@@ -48,25 +47,22 @@ std::uint64_t weight_bytes(WeightType type) noexcept {
 
 Result<std::vector<std::byte>> make_patch(Bytes old_weights, Bytes new_weights, WeightType type,
                                           Workers* workers) {
-  const auto target = patch::target_in_use();
-  if (!target) return forward_error(target);
+  ASSIGN_OR_RETURN(const auto target, patch::target_in_use());
   return or_no_memory(patch::kDoing, [&] {
-    return patch::make({old_weights, type}, new_weights, patch::kMaxChunkBits, {*target, workers});
+    return patch::make({old_weights, type}, new_weights, patch::kMaxChunkBits, {target, workers});
   });
 }
 
 Status apply_patch(Bytes patch, Bytes old_weights, WeightType type, MutBytes out, Workers* workers) {
-  const auto target = patch::target_in_use();
-  if (!target) return forward_error(target);
+  ASSIGN_OR_RETURN(const auto target, patch::target_in_use());
   return or_no_memory(patch::kDoing,
-                      [&] { return patch::apply(patch, {old_weights, type}, out, {*target, workers}); });
+                      [&] { return patch::apply(patch, {old_weights, type}, out, {target, workers}); });
 }
 
 Status verify_patch(Bytes patch, Bytes old_weights, WeightType type, Workers* workers) {
-  const auto target = patch::target_in_use();
-  if (!target) return forward_error(target);
+  ASSIGN_OR_RETURN(const auto target, patch::target_in_use());
   return or_no_memory(patch::kDoing,
-                      [&] { return patch::verify(patch, {old_weights, type}, {*target, workers}); });
+                      [&] { return patch::verify(patch, {old_weights, type}, {target, workers}); });
 }
 
 }  // namespace deltawire

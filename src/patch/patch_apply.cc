@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "patch/patch_coding.h"
 #include "patch/patch_ops.h"
@@ -110,23 +111,20 @@ std::string in_hexadecimal(std::uint64_t digest) {
 Result<CodedChunks> open(Bytes patch, const Weights& from) {
   const std::uint64_t element_bytes = weight_bytes(from.type);
   if (element_bytes == 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "no weights have the type " + std::to_string(static_cast<unsigned>(from.type)));
+    return invalid("no weights have the type " + std::to_string(static_cast<unsigned>(from.type)));
   }
-  const auto opened = open_patch(patch);
-  if (!opened) return forward_error(opened);
-  const Head& head = opened->head;
+  ASSIGN_OR_RETURN(const auto opened, open_patch(patch));
+  const Head& head = opened.head;
   if (head.type != from.type || head.elements * element_bytes != from.bytes.size()) {
-    return fail(ErrorCode::kMismatch, "the patch is for " + std::to_string(head.elements) +
-                                          " weights of type " + std::string(weight_type_name(head.type)) +
-                                          ", not for these " + std::to_string(from.bytes.size()) +
-                                          " bytes of " + std::string(weight_type_name(from.type)) +
-                                          ": get the patch of this tensor");
+    return mismatch("the patch is for " + std::to_string(head.elements) + " weights of type " +
+                    std::string(weight_type_name(head.type)) + ", not for these " +
+                    std::to_string(from.bytes.size()) + " bytes of " +
+                    std::string(weight_type_name(from.type)) + ": get the patch of this tensor");
   }
   CodedChunks chunks{head, 0, {}, from.bytes};
-  TableReader table(opened->table);
+  TableReader table(opened.table);
   for (CodedPlace place; table.next(place);) {
-    chunks.changed.push_back({place.chunk, opened->payload.subspan(place.begin, place.bytes)});
+    chunks.changed.push_back({place.chunk, opened.payload.subspan(place.begin, place.bytes)});
   }
   return chunks;
 }
@@ -199,8 +197,7 @@ Status run_in_place(const CodedChunks& chunks, const Means& means, MutBytes weig
       [&](const ChangedChunk& changed, const Decoded& found, const Scratch& scratch, const std::byte* to) {
         kept_of(changed).keep(found.changes, scratch, to, element.bytes, room);
       });
-  Status sound = check_applied(chunks.head, std::move(digests), decoded);
-  if (!sound) return sound;
+  RETURN_IF_ERROR(check_applied(chunks.head, std::move(digests), decoded));
   const Kernels& kernels = kernels_for(means.target);
   FirstFault first;
   const auto write = [&](std::uint64_t chunk, const ChangedChunk* changed, Workspace& workspace) {
@@ -234,15 +231,13 @@ Status check_applied(const Head& head, ChunkDigests digests, const Status& decod
   // From other weights than its own, a sound patch may look broken.
   const std::uint64_t old_root = root_digest(std::move(digests.from));
   if (old_root != head.old_root) {
-    return fail(ErrorCode::kMismatch, "the patch was made from weights with the digest " +
-                                          in_hexadecimal(head.old_root) + "; these have " +
-                                          in_hexadecimal(old_root) + ": get the patch from this version");
+    return mismatch("the patch was made from weights with the digest " + in_hexadecimal(head.old_root) +
+                    "; these have " + in_hexadecimal(old_root) + ": get the patch from this version");
   }
   if (!decoded) return decoded;
   if (root_digest(std::move(digests.to)) != head.new_root) {
-    return fail(ErrorCode::kCorrupt,
-                "the patch does not make the weights that it was made for, with the digest " +
-                    in_hexadecimal(head.new_root) + ": get the patch again");
+    return corrupt("the patch does not make the weights that it was made for, with the digest " +
+                   in_hexadecimal(head.new_root) + ": get the patch again");
   }
   return {};
 }
@@ -250,19 +245,16 @@ Status check_applied(const Head& head, ChunkDigests digests, const Status& decod
 Status apply(Bytes patch, const Weights& from, MutBytes out, const Means& means) {
   const bool in_place = out.data() == from.bytes.data();
   if (out.size() != from.bytes.size() || (!in_place && overlap(out, from.bytes))) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the new weights need as many bytes as the old ones, the same or none of theirs");
+    return invalid("the new weights need as many bytes as the old ones, the same or none of theirs");
   }
-  const auto chunks = open(patch, from);
-  if (!chunks) return forward_error(chunks);
-  if (!in_place) return run(*chunks, means, out.data());
-  return run_in_place(*chunks, means, out);
+  ASSIGN_OR_RETURN(const auto chunks, open(patch, from));
+  if (!in_place) return run(chunks, means, out.data());
+  return run_in_place(chunks, means, out);
 }
 
 Status verify(Bytes patch, const Weights& from, const Means& means) {
-  const auto chunks = open(patch, from);
-  if (!chunks) return forward_error(chunks);
-  return run(*chunks, means, nullptr);
+  ASSIGN_OR_RETURN(const auto chunks, open(patch, from));
+  return run(chunks, means, nullptr);
 }
 
 }  // namespace deltawire::patch

@@ -1,13 +1,13 @@
 #include "patch/patch_head.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <optional>
 #include <string_view>
 
 #include "base/byte_writer.h"
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
 #include "base/varint.h"
@@ -38,9 +38,9 @@ std::optional<Entry> take_entry(Bytes& table) noexcept {
   return Entry{(*entry & 1) != 0, (*entry >> 1) + 1};
 }
 
-tl::unexpected<Error> truncated(std::uint64_t bytes, std::uint64_t wanted) {
-  return fail(ErrorCode::kTruncated, "the patch ends after " + std::to_string(bytes) + " of " +
-                                         std::to_string(wanted) + " bytes: get the rest");
+tl::unexpected<Error> too_short(std::uint64_t bytes, std::uint64_t wanted) {
+  return truncated("the patch ends after " + std::to_string(bytes) + " of " + std::to_string(wanted) +
+                   " bytes: get the rest");
 }
 
 // Of a head whose checksum is right.
@@ -90,31 +90,27 @@ std::uint32_t Head::count_of(std::uint64_t chunk) const noexcept {
 }
 
 Result<Layout> read_layout(Bytes first, std::uint64_t patch_bytes) {
-  if (first.size() < kHeadBytes) return truncated(patch_bytes, kHeadBytes);
+  if (first.size() < kHeadBytes) return too_short(patch_bytes, kHeadBytes);
   if (!std::ranges::equal(first.first(kMagic.size()), std::as_bytes(std::span(kMagic)))) {
     return fail(ErrorCode::kCorrupt, "these bytes are no patch: they don't begin with DWPATCH");
   }
-  if (const Status read = check_format_version("a patch", load_le<std::uint16_t>(first.data() + 8), kVersion);
-      !read) {
-    return forward_error(read);
-  }
+  RETURN_IF_ERROR(check_format_version("a patch", load_le<std::uint16_t>(first.data() + 8), kVersion));
   if (crc32c(first.first(kSummedBytes)) != load_le<std::uint32_t>(first.data() + kSummedBytes)) {
     return fail(ErrorCode::kCorrupt, "the checksum of the patch's head is wrong: get the patch again");
   }
-  const auto fields = read_fields(first);
-  if (!fields) return forward_error(fields);
+  ASSIGN_OR_RETURN(const auto fields, read_fields(first));
   const std::uint64_t table_bytes = load_le<std::uint32_t>(first.data() + 12);
   const auto payload_bytes = load_le<std::uint64_t>(first.data() + 24);
   const std::uint64_t body_bytes = patch_bytes - kHeadBytes;
   if (table_bytes > body_bytes || payload_bytes > body_bytes - table_bytes) {
-    return fail(ErrorCode::kTruncated, "the patch ends before its " + std::to_string(table_bytes) + " + " +
-                                           std::to_string(payload_bytes) + " bytes of body do: get the rest");
+    return truncated("the patch ends before its " + std::to_string(table_bytes) + " + " +
+                     std::to_string(payload_bytes) + " bytes of body do: get the rest");
   }
   if (table_bytes + payload_bytes < body_bytes) {
     return fail(ErrorCode::kCorrupt, std::to_string(body_bytes - table_bytes - payload_bytes) +
                                          " bytes follow the end of the patch");
   }
-  return Layout{*fields, table_bytes, payload_bytes, load_le<std::uint32_t>(first.data() + 48)};
+  return Layout{fields, table_bytes, payload_bytes, load_le<std::uint32_t>(first.data() + 48)};
 }
 
 Status check_body(const Layout& layout, std::uint32_t checksum) {
@@ -149,12 +145,11 @@ Status check_table(const Layout& layout, Bytes table) {
 }
 
 Result<OpenPatch> open_patch(Bytes patch) {
-  const auto layout = read_layout(patch, patch.size());
-  if (!layout) return forward_error(layout);
+  ASSIGN_OR_RETURN(const auto layout, read_layout(patch, patch.size()));
   const Bytes body = patch.subspan(kHeadBytes);
-  if (const Status sound = check_body(*layout, crc32c(body)); !sound) return forward_error(sound);
-  const OpenPatch open{layout->head, body.first(layout->table_bytes), body.subspan(layout->table_bytes)};
-  if (const Status covers = check_table(*layout, open.table); !covers) return forward_error(covers);
+  RETURN_IF_ERROR(check_body(layout, crc32c(body)));
+  const OpenPatch open{layout.head, body.first(layout.table_bytes), body.subspan(layout.table_bytes)};
+  RETURN_IF_ERROR(check_table(layout, open.table));
   return open;
 }
 

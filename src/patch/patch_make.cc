@@ -5,6 +5,7 @@
 
 #include "base/bit_functions.h"
 #include "base/bits.h"
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "patch/patch_codes_ops.h"
 #include "patch/patch_coding.h"
@@ -98,13 +99,11 @@ Fault count_changes(Bytes coded, std::uint32_t elements, PatchInfo& info) noexce
 Result<Head> head_for(std::uint64_t bytes, WeightType type, unsigned chunk_bits) {
   const std::uint64_t element_bytes = weight_bytes(type);
   if (element_bytes == 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "no weights have the type " + std::to_string(static_cast<unsigned>(type)));
+    return invalid("no weights have the type " + std::to_string(static_cast<unsigned>(type)));
   }
   if (bytes % element_bytes != 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                std::to_string(bytes) + " bytes are no whole number of weights of type " +
-                    std::string(weight_type_name(type)) + ", which have " + std::to_string(element_bytes));
+    return invalid(std::to_string(bytes) + " bytes are no whole number of weights of type " +
+                   std::string(weight_type_name(type)) + ", which have " + std::to_string(element_bytes));
   }
   if (bytes / element_bytes > kPatchMaxElements) {
     return fail(ErrorCode::kLimit, "the tensor has more than 2^40 weights: cut it");
@@ -143,19 +142,17 @@ void encode_chunks(const Head& head, Bytes from, Bytes to, const Means& means, P
 }
 
 Result<std::vector<std::byte>> make(const Weights& from, Bytes to, unsigned chunk_bits, const Means& means) {
-  auto head = head_for(from.bytes.size(), from.type, chunk_bits);
-  if (!head) return forward_error(head);
+  ASSIGN_OR_RETURN(auto head, head_for(from.bytes.size(), from.type, chunk_bits));
   if (to.size() != from.bytes.size()) {
-    return fail(ErrorCode::kInvalidArgument, "the old weights have " + std::to_string(from.bytes.size()) +
-                                                 " bytes, the new ones " + std::to_string(to.size()) +
-                                                 ": a patch is between tensors of one shape");
+    return invalid("the old weights have " + std::to_string(from.bytes.size()) + " bytes, the new ones " +
+                   std::to_string(to.size()) + ": a patch is between tensors of one shape");
   }
   PatchBuilder builder;
   ChunkDigests digests;
-  encode_chunks(*head, from.bytes, to, means, builder, digests);
-  head->old_root = root_digest(std::move(digests.from));
-  head->new_root = root_digest(std::move(digests.to));
-  return builder.finish(*head);
+  encode_chunks(head, from.bytes, to, means, builder, digests);
+  head.old_root = root_digest(std::move(digests.from));
+  head.new_root = root_digest(std::move(digests.to));
+  return builder.finish(head);
 }
 
 PatchInfo info_of(const Head& head) noexcept {
@@ -180,10 +177,9 @@ Status count_chunk(const ChangedChunk& changed, const Head& head, PatchInfo& inf
 
 Result<std::uint64_t> weights_digest(Bytes weights, WeightType type, Workers* workers) {
   return or_no_memory("hashing weights", [&]() -> Result<std::uint64_t> {
-    const auto head = patch::head_for(weights.size(), type, patch::kMaxChunkBits);
-    if (!head) return forward_error(head);
-    const std::uint64_t chunk_bytes = head->chunk_elements() * weight_bytes(type);
-    std::vector<std::uint64_t> digests(head->chunks());
+    ASSIGN_OR_RETURN(const auto head, patch::head_for(weights.size(), type, patch::kMaxChunkBits));
+    const std::uint64_t chunk_bytes = head.chunk_elements() * weight_bytes(type);
+    std::vector<std::uint64_t> digests(head.chunks());
     Workers::share(workers, digests.size(), [&](std::size_t chunk) {
       const Bytes rest = weights.subspan(chunk * chunk_bytes);
       digests[chunk] = patch::chunk_digest(rest.first(std::min<std::size_t>(rest.size(), chunk_bytes)));
@@ -193,15 +189,12 @@ Result<std::uint64_t> weights_digest(Bytes weights, WeightType type, Workers* wo
 }
 
 Result<PatchInfo> inspect_patch(Bytes patch) {
-  const auto open = patch::open_patch(patch);
-  if (!open) return forward_error(open);
-  PatchInfo info = patch::info_of(open->head);
-  patch::TableReader table(open->table);
+  ASSIGN_OR_RETURN(const auto open, patch::open_patch(patch));
+  PatchInfo info = patch::info_of(open.head);
+  patch::TableReader table(open.table);
   for (patch::CodedPlace place; table.next(place);) {
-    const patch::ChangedChunk changed{place.chunk, open->payload.subspan(place.begin, place.bytes)};
-    if (const Status counted = patch::count_chunk(changed, open->head, info); !counted) {
-      return forward_error(counted);
-    }
+    const patch::ChangedChunk changed{place.chunk, open.payload.subspan(place.begin, place.bytes)};
+    RETURN_IF_ERROR(patch::count_chunk(changed, open.head, info));
   }
   return info;
 }

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <memory>
 #include <utility>
 
 #include "base/crc32c.h"
 #include "base/disk_file.h"
-#include "patch/patch_coding.h"
+#include "base/errors.h"
 
 namespace deltawire::patch {
 
@@ -23,19 +22,16 @@ Status for_each_block(int descriptor, std::uint64_t offset, std::uint64_t bytes,
   std::vector<std::byte> block(std::min(bytes, kBlockBytes));
   for (std::uint64_t done = 0; done < bytes; done += block.size()) {
     block.resize(std::min(bytes - done, kBlockBytes));
-    const auto got = read_at(descriptor, block, offset + done);
-    if (!got) return forward_error(got);
-    if (*got < block.size())
-      return fail(ErrorCode::kTruncated, "the file ends within the patch: get the rest");
-    if (const Status taken = each(Bytes(block), offset + done); !taken) return taken;
+    ASSIGN_OR_RETURN(const auto got, read_at(descriptor, block, offset + done));
+    if (got < block.size()) return truncated("the file ends within the patch: get the rest");
+    RETURN_IF_ERROR(each(Bytes(block), offset + done));
   }
   return {};
 }
 
 Status read_whole(int descriptor, std::uint64_t offset, MutBytes out) {
-  const auto got = read_at(descriptor, out, offset);
-  if (!got) return forward_error(got);
-  if (*got < out.size()) return fail(ErrorCode::kTruncated, "the file ends within the patch: get the rest");
+  ASSIGN_OR_RETURN(const auto got, read_at(descriptor, out, offset));
+  if (got < out.size()) return truncated("the file ends within the patch: get the rest");
   return {};
 }
 
@@ -51,9 +47,8 @@ PatchWriter::PatchWriter(int descriptor, std::uint64_t offset, const Head& head)
 
 Result<PatchWriter> PatchWriter::begin(int descriptor, std::uint64_t offset, std::uint64_t weight_bytes,
                                        WeightType type) {
-  const auto head = head_for(weight_bytes, type, kMaxChunkBits);
-  if (!head) return forward_error(head);
-  return PatchWriter(descriptor, offset, *head);
+  ASSIGN_OR_RETURN(const auto head, head_for(weight_bytes, type, kMaxChunkBits));
+  return PatchWriter(descriptor, offset, head);
 }
 
 // How long the table gets is known at the end.
@@ -86,13 +81,11 @@ Result<std::uint64_t> PatchWriter::finish() {
   head_.new_root = root_digest(std::move(digests_.to));
   const Bytes table = builder_.close_table();
   Layout layout{head_, table.size(), payload_bytes_, crc32c(table)};
-  if (const Status moved = move_payload(offset_ + kHeadBytes + table.size(), layout.body_checksum); !moved) {
-    return forward_error(moved);
-  }
+  RETURN_IF_ERROR(move_payload(offset_ + kHeadBytes + table.size(), layout.body_checksum));
   std::vector<std::byte> front(kHeadBytes + table.size());
   write_head(layout, front.data());
   std::ranges::copy(table, front.begin() + kHeadBytes);
-  if (const Status written = write_at(descriptor_, front, offset_); !written) return forward_error(written);
+  RETURN_IF_ERROR(write_at(descriptor_, front, offset_));
   return front.size() + payload_bytes_;
 }
 
@@ -109,9 +102,8 @@ StoredPatch::StoredPatch(int descriptor, std::uint64_t payload_at, const Layout&
 Result<StoredPatch> StoredPatch::open(int descriptor, std::uint64_t offset, std::uint64_t bytes) {
   std::array<std::byte, kHeadBytes> head{};
   const MutBytes first(head.data(), std::min<std::uint64_t>(bytes, kHeadBytes));
-  if (const Status read = read_whole(descriptor, offset, first); !read) return forward_error(read);
-  const auto layout = read_layout(first, bytes);
-  if (!layout) return forward_error(layout);
+  RETURN_IF_ERROR(read_whole(descriptor, offset, first));
+  ASSIGN_OR_RETURN(const auto layout, read_layout(first, bytes));
   std::uint32_t checksum = 0;
   const Status summed = for_each_block(descriptor, offset + kHeadBytes, bytes - kHeadBytes,
                                        [&](Bytes block, std::uint64_t) -> Status {
@@ -119,13 +111,11 @@ Result<StoredPatch> StoredPatch::open(int descriptor, std::uint64_t offset, std:
                                          return {};
                                        });
   if (!summed) return forward_error(summed);
-  if (const Status sound = check_body(*layout, checksum); !sound) return forward_error(sound);
-  std::vector<std::byte> table(layout->table_bytes);
-  if (const Status read = read_whole(descriptor, offset + kHeadBytes, table); !read) {
-    return forward_error(read);
-  }
-  if (const Status covers = check_table(*layout, table); !covers) return forward_error(covers);
-  return StoredPatch(descriptor, offset + kHeadBytes + layout->table_bytes, *layout, std::move(table));
+  RETURN_IF_ERROR(check_body(layout, checksum));
+  std::vector<std::byte> table(layout.table_bytes);
+  RETURN_IF_ERROR(read_whole(descriptor, offset + kHeadBytes, table));
+  RETURN_IF_ERROR(check_table(layout, table));
+  return StoredPatch(descriptor, offset + kHeadBytes + layout.table_bytes, layout, std::move(table));
 }
 
 // Fills in the changed chunks of the next `chunks` chunks, whose codes follow one another in the file.
@@ -138,7 +128,7 @@ Status StoredPatch::take_codes(std::uint64_t chunks, std::vector<ChangedChunk>& 
   assert(places.back().begin >= places.front().begin);
   const std::uint64_t begin = places.front().begin;
   codes_.resize(places.back().begin + places.back().bytes - begin);
-  if (const Status read = read_whole(descriptor_, payload_at_ + begin, codes_); !read) return read;
+  RETURN_IF_ERROR(read_whole(descriptor_, payload_at_ + begin, codes_));
   for (const CodedPlace& place : places) {
     changed.push_back({place.chunk - chunk_, Bytes(codes_).subspan(place.begin - begin, place.bytes)});
   }
@@ -149,7 +139,7 @@ Status StoredPatch::apply(Bytes from, std::byte* out, const Means& means) {
   assert(from.size() % weight_bytes(layout_.head.type) == 0);
   CodedChunks piece{layout_.head, chunk_, {}, from};
   piece.head.elements = from.size() / weight_bytes(layout_.head.type);
-  if (const Status read = take_codes(piece.head.chunks(), piece.changed); !read) return read;
+  RETURN_IF_ERROR(take_codes(piece.head.chunks(), piece.changed));
   assert(chunk_ + piece.head.chunks() <= layout_.head.chunks());
   const Status decoded = decode_chunks(piece, means, out, digests_);
   if (decoded_ && !decoded) decoded_ = decoded;
@@ -168,12 +158,10 @@ Result<PatchInfo> StoredPatch::inspect() {
     const std::uint64_t chunks =
         std::min(kPieceElements >> layout_.head.chunk_bits, layout_.head.chunks() - chunk_);
     changed.clear();
-    if (const Status read = take_codes(chunks, changed); !read) return forward_error(read);
+    RETURN_IF_ERROR(take_codes(chunks, changed));
     for (ChangedChunk& each : changed) {
       each.chunk += chunk_;
-      if (const Status counted = count_chunk(each, layout_.head, info); !counted) {
-        return forward_error(counted);
-      }
+      RETURN_IF_ERROR(count_chunk(each, layout_.head, info));
     }
     chunk_ += chunks;
   }

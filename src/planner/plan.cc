@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/errors.h"
 #include "base/spec_text.h"
 #include "deltawire/planner.h"
 
@@ -158,8 +159,7 @@ std::string reason_of(const Plan& plan, const std::optional<std::size_t>& best, 
 }
 
 tl::unexpected<Error> bad_gain(double least_gain) {
-  return fail(ErrorCode::kInvalidArgument,
-              "least_gain is " + shortest_text(least_gain) + "; it must be 0 to 1, and less than 1");
+  return invalid("least_gain is " + shortest_text(least_gain) + "; it must be 0 to 1, and less than 1");
 }
 
 }  // namespace
@@ -174,41 +174,34 @@ Result<BreakEven> break_even(const Workload& workload, const Site& site, const C
   if (!(least_gain >= 0 && least_gain < 1)) return bad_gain(least_gain);
   // Below 0: the codec pays.
   const auto difference = [&](double up) -> Result<double> {
-    const auto coded = predict(workload, with_rate(site, up), figures);
-    if (!coded) return forward_error(coded);
-    const auto plain = predict_plain(workload, with_rate(site, up));
-    if (!plain) return forward_error(plain);
-    return coded->step_seconds - (1 - least_gain) * plain->step_seconds;
+    ASSIGN_OR_RETURN(const auto coded, predict(workload, with_rate(site, up), figures));
+    ASSIGN_OR_RETURN(const auto plain, predict_plain(workload, with_rate(site, up)));
+    return coded.step_seconds - (1 - least_gain) * plain.step_seconds;
   };
   // Between a rate at which it pays and one at which it doesn't: the latter, as near as can be.
   const auto crossing = [&](double pays, double loses) -> Result<double> {
     for (int step = 0; step < kBisections; ++step) {
       const double middle = std::sqrt(pays * loses);
-      const auto there = difference(middle);
-      if (!there) return forward_error(there);
-      (*there < 0 ? pays : loses) = middle;
+      ASSIGN_OR_RETURN(const auto there, difference(middle));
+      (there < 0 ? pays : loses) = middle;
     }
     return loses;
   };
   const auto found = [&](BreakEven::Kind kind, double pays, double loses) -> Result<BreakEven> {
-    const auto rate = crossing(pays, loses);
-    if (!rate) return forward_error(rate);
-    return BreakEven{kind, *rate};
+    ASSIGN_OR_RETURN(const auto rate, crossing(pays, loses));
+    return BreakEven{kind, rate};
   };
   const double rate = site.link.up_bytes_per_second;
-  const auto here = difference(rate);
-  if (!here) return forward_error(here);
+  ASSIGN_OR_RETURN(const auto here, difference(rate));
   double low = kSlowestLink;
-  const auto at_slowest = difference(low);
-  if (!at_slowest) return forward_error(at_slowest);
-  if (*at_slowest >= 0 && *here >= 0) return BreakEven{};
-  if (*at_slowest >= 0) return found(BreakEven::Kind::kAbove, rate, low);
+  ASSIGN_OR_RETURN(const auto at_slowest, difference(low));
+  if (at_slowest >= 0 && here >= 0) return BreakEven{};
+  if (at_slowest >= 0) return found(BreakEven::Kind::kAbove, rate, low);
   const double ratio = std::pow(kFastestLink / kSlowestLink, 1.0 / kScanSteps);
   for (int i = 1; i <= kScanSteps; ++i) {
     double high = i == kScanSteps ? kFastestLink : kSlowestLink * std::pow(ratio, i);
-    const auto at_high = difference(high);
-    if (!at_high) return forward_error(at_high);
-    if (*at_high < 0) {
+    ASSIGN_OR_RETURN(const auto at_high, difference(high));
+    if (at_high < 0) {
       low = high;
       continue;
     }
@@ -220,23 +213,20 @@ Result<BreakEven> break_even(const Workload& workload, const Site& site, const C
 Result<Plan> make_plan(const Workload& workload, const Site& site, const std::vector<CodecFigures>& codecs,
                        const PlanOptions& options) {
   if (!(options.least_gain >= 0 && options.least_gain < 1)) return bad_gain(options.least_gain);
-  const auto plain = predict_plain(workload, site);
-  if (!plain) return forward_error(plain);
+  ASSIGN_OR_RETURN(const auto plain, predict_plain(workload, site));
   Plan plan;
-  plan.plain = *plain;
+  plan.plain = plain;
   for (const CodecFigures& figures : codecs) {
-    const auto prediction = predict(workload, site, figures);
-    if (!prediction) return forward_error(prediction);
-    const auto point = break_even(workload, site, figures, options.least_gain);
-    if (!point) return forward_error(point);
-    plan.rows.push_back({figures, *prediction, plain->step_seconds / prediction->step_seconds, *point,
+    ASSIGN_OR_RETURN(const auto prediction, predict(workload, site, figures));
+    ASSIGN_OR_RETURN(const auto point, break_even(workload, site, figures, options.least_gain));
+    plan.rows.push_back({figures, prediction, plain.step_seconds / prediction.step_seconds, point,
                          figures.tier <= options.tier});
   }
-  const double pays = (1 - options.least_gain) * plain->step_seconds;
+  const double pays = (1 - options.least_gain) * plain.step_seconds;
   const auto best = best_of(plan.rows, pays);
   if (best) {
     const double step = plan.rows[*best].prediction.step_seconds;
-    if (step < plain->step_seconds && step <= pays) plan.chosen = best;
+    if (step < plain.step_seconds && step <= pays) plan.chosen = best;
   }
   plan.reason = reason_of(plan, best, options);
   return plan;
@@ -261,7 +251,7 @@ class Search {
     assert(!candidates_.empty());
     for (const std::size_t codec : candidates_) {
       std::vector<std::size_t> all(workload_.buckets.size(), codec);
-      if (Status held = take_if_faster(std::move(all)); !held) return held;
+      RETURN_IF_ERROR(take_if_faster(std::move(all)));
     }
     return {};
   }
@@ -280,7 +270,7 @@ class Search {
             std::vector<std::size_t> changed = best_.of_bucket;
             std::fill(changed.begin() + static_cast<std::ptrdiff_t>(begin),
                       changed.begin() + static_cast<std::ptrdiff_t>(end), codec);
-            if (Status held = take_if_faster(std::move(changed)); !held) return held;
+            RETURN_IF_ERROR(take_if_faster(std::move(changed)));
           }
         }
       }
@@ -294,10 +284,9 @@ class Search {
  private:
   Status take_if_faster(std::vector<std::size_t> of_bucket) {
     if (of_bucket == best_.of_bucket) return {};
-    const auto made = predict_by_bucket(workload_, site_, codecs_, of_bucket);
-    if (!made) return forward_error(made);
+    ASSIGN_OR_RETURN(const auto made, predict_by_bucket(workload_, site_, codecs_, of_bucket));
     const double most = (1 - kNoticed) * best_.prediction.step_seconds;
-    if (best_.of_bucket.empty() || made->step_seconds < most) best_ = {std::move(of_bucket), *made};
+    if (best_.of_bucket.empty() || made.step_seconds < most) best_ = {std::move(of_bucket), made};
     return {};
   }
 
@@ -321,10 +310,10 @@ Result<std::optional<Mix>> make_mix(const Workload& workload, const Site& site,
     }
     if (candidates.empty()) continue;
     Search search(workload, site, codecs, std::move(candidates));
-    if (Status held = search.one_for_all(); !held) return forward_error(held);
+    RETURN_IF_ERROR(search.one_for_all());
     const double alone = search.best().prediction.step_seconds;
     for_all = fastest ? std::min(for_all, alone) : alone;
-    if (Status held = search.improve(); !held) return forward_error(held);
+    RETURN_IF_ERROR(search.improve());
     if (!fastest || search.best().prediction.step_seconds < fastest->prediction.step_seconds) {
       fastest = search.best();
     }

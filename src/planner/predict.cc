@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 
+#include "base/errors.h"
 #include "base/spec_text.h"
 #include "deltawire/planner.h"
 #include "planner/exchange_models.h"
@@ -69,7 +70,7 @@ constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;  // beyond there i
 
 Status check(bool holds, const std::string& what, double value, const char* range) {
   if (holds) return {};
-  return fail(ErrorCode::kInvalidArgument, what + " is " + shortest_text(value) + "; it must be " + range);
+  return invalid(what + " is " + shortest_text(value) + "; it must be " + range);
 }
 
 bool above_zero(double number) {
@@ -107,15 +108,15 @@ Status check_site(const Site& site) {
        "0 seconds or more"},
   };
   for (const auto& claim : claims) {
-    if (Status held = check(claim.holds, claim.what, claim.value, claim.range); !held) return held;
+    RETURN_IF_ERROR(check(claim.holds, claim.what, claim.value, claim.range));
   }
   return {};
 }
 
 Status check_workload(const Workload& workload) {
-  if (workload.elements() == 0) return fail(ErrorCode::kInvalidArgument, "the workload has no values");
+  if (workload.elements() == 0) return invalid("the workload has no values");
   if (workload.elements() > kMostValues) {
-    return fail(ErrorCode::kInvalidArgument, "the workload has more than 2^40 values");
+    return invalid("the workload has more than 2^40 values");
   }
   Status held = check(not_negative(workload.compute_seconds), "the time of computing",
                       workload.compute_seconds, "0 seconds or more");
@@ -152,9 +153,8 @@ Status check_figures(const CodecFigures& figures) {
   };
   for (const auto& claim : claims) {
     const bool is_bits = &claim == &claims[0];
-    Status held =
-        check(claim.holds, name + claim.what, claim.value, is_bits ? "above 0" : "0 seconds or more");
-    if (!held) return held;
+    RETURN_IF_ERROR(
+        check(claim.holds, name + claim.what, claim.value, is_bits ? "above 0" : "0 seconds or more"));
   }
   return {};
 }
@@ -201,19 +201,17 @@ planner::Replayed best_of(const std::vector<planner::Order>& orders, const Repla
 Result<planner::CodecOfBucket> chosen_of(const Workload& workload, const std::vector<CodecFigures>& codecs,
                                          const std::vector<std::size_t>& of_bucket) {
   if (of_bucket.size() != workload.buckets.size()) {
-    return fail(ErrorCode::kInvalidArgument, std::to_string(of_bucket.size()) + " choices for " +
-                                                 std::to_string(workload.buckets.size()) + " buckets");
+    return invalid(std::to_string(of_bucket.size()) + " choices for " +
+                   std::to_string(workload.buckets.size()) + " buckets");
   }
   planner::CodecOfBucket chosen;
   for (const std::size_t index : of_bucket) {
     if (index >= codecs.size()) {
-      return fail(ErrorCode::kInvalidArgument, "a bucket's choice is " + std::to_string(index) +
-                                                   "; there are " + std::to_string(codecs.size()) +
-                                                   " codecs");
+      return invalid("a bucket's choice is " + std::to_string(index) + "; there are " +
+                     std::to_string(codecs.size()) + " codecs");
     }
     if (codecs[index].pattern != codecs[of_bucket.front()].pattern) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "buckets of one step have different patterns; they must have one");
+      return invalid("buckets of one step have different patterns; they must have one");
     }
     chosen.push_back(&codecs[index]);
   }
@@ -221,7 +219,7 @@ Result<planner::CodecOfBucket> chosen_of(const Workload& workload, const std::ve
 }
 
 Status check_place(const Workload& workload, const Site& site) {
-  if (Status held = check_site(site); !held) return held;
+  RETURN_IF_ERROR(check_site(site));
   return check_workload(workload);
 }
 
@@ -234,15 +232,14 @@ Result<Prediction> predict(const Workload& workload, const Site& site, const Cod
 Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
                                      const std::vector<CodecFigures>& codecs,
                                      const std::vector<std::size_t>& of_bucket) {
-  if (Status held = check_place(workload, site); !held) return forward_error(held);
+  RETURN_IF_ERROR(check_place(workload, site));
   for (const CodecFigures& figures : codecs) {
-    if (Status held = check_figures(figures); !held) return forward_error(held);
+    RETURN_IF_ERROR(check_figures(figures));
   }
-  const auto chosen = chosen_of(workload, codecs, of_bucket);
-  if (!chosen) return forward_error(chosen);
-  assert(chosen->size() == workload.buckets.size() && !chosen->empty());
-  const Pattern pattern = chosen->front()->pattern;
-  auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(pattern), *chosen);
+  ASSIGN_OR_RETURN(const auto chosen, chosen_of(workload, codecs, of_bucket));
+  assert(chosen.size() == workload.buckets.size() && !chosen.empty());
+  const Pattern pattern = chosen.front()->pattern;
+  auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(pattern), chosen);
   const double stored = stage(loads, site.machine);
   const auto replayed = best_of(planner::orders_of(loads, site, pattern), [&](const planner::Order& order) {
     return planner::replay(loads, site, pattern, order);
@@ -254,7 +251,7 @@ Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
 }
 
 Result<Prediction> predict_plain(const Workload& workload, const Site& site) {
-  if (Status held = check_place(workload, site); !held) return forward_error(held);
+  RETURN_IF_ERROR(check_place(workload, site));
   const auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(Pattern::kRing), {});
   const planner::Order one_by_one{loads.size()};
   return prediction_of(planner::replay_plain(loads, site, one_by_one), workload, site, 0);

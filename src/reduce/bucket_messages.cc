@@ -1,9 +1,10 @@
 #include "reduce/bucket_messages.h"
 
 #include <algorithm>
-#include <cassert>
 #include <new>
 #include <utility>
+
+#include "base/errors.h"
 
 namespace deltawire {
 
@@ -27,10 +28,9 @@ void BucketMessages::post(Incoming& receive, int peer, std::uint16_t stage, std:
 
 Result<Bytes> BucketMessages::take(Incoming& receive) {
   const Handle handle = std::exchange(receive.handle, Handle::kNone);
-  const auto length = run_->transport().wait(handle, run_->deadline());
-  if (!length) return forward_error(length);
-  assert(*length <= receive.buffer.bytes().size());
-  return Bytes(receive.buffer.bytes()).first(*length);
+  ASSIGN_OR_RETURN(const auto length, run_->transport().wait(handle, run_->deadline()));
+  assert(length <= receive.buffer.bytes().size());
+  return Bytes(receive.buffer.bytes()).first(length);
 }
 
 Handle BucketMessages::send(int peer, std::uint16_t stage, std::span<const Bytes> pieces, Channel* from) {

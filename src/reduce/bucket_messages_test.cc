@@ -5,8 +5,6 @@
 #include <array>
 #include <memory>
 #include <set>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

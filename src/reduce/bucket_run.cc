@@ -1,10 +1,8 @@
 #include "reduce/bucket_run.h"
 
 #include <cassert>
-#include <string>
 
 #include "reduce/vote.h"
-#include "transport/process/machine.h"
 
 namespace deltawire {
 namespace {

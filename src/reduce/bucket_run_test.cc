@@ -3,8 +3,6 @@
 
 #include <chrono>
 #include <limits>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

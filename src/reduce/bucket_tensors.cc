@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <string>
 
 #include "base/cached_copy.h"
+#include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "codecs/spec_string.h"
@@ -91,15 +91,13 @@ std::uint64_t BucketTensors::raw_bytes() const noexcept {
 Status BucketTensors::stage_on_device() {
   assert(backend_ != nullptr);
   if (dense_elements_ == 0) return {};
-  Result<DeviceFloats> made = backend_->allocate(dense_elements_);
-  if (!made) return forward_error(made);
-  on_device_ = *std::move(made);
+  ASSIGN_OR_RETURN(on_device_, backend_->allocate(dense_elements_));
   return {};
 }
 
 Status BucketTensors::load_on_device(float factor) {
   if (dense_elements_ == 0) return {};
-  if (Status staged = stage_on_device(); !staged) return staged;
+  RETURN_IF_ERROR(stage_on_device());
   list_means();
   return backend_->load(to_publish_, factor);
 }
@@ -115,9 +113,7 @@ Status BucketTensors::examine() {
   facts_ = {};
   if (!on_device_) return {};  // a bucket without elements
   list_means();
-  const Result<MeanFacts> facts = backend_->examine(to_publish_);
-  if (!facts) return forward_error(facts);
-  facts_ = *facts;
+  ASSIGN_OR_RETURN(facts_, backend_->examine(to_publish_));
   return {};
 }
 
@@ -186,12 +182,12 @@ Status BucketTensors::check_range() const {
   if (backend_ != nullptr) return {};
   for (std::size_t i = 0; i < all().size(); ++i) {
     if (all()[i].tensor.has_keys() || (is_settled() && settled_.in_range)) continue;
-    if (Status fits = check_range_of(all()[i], mean_of(i)); !fits) return fits;
+    RETURN_IF_ERROR(check_range_of(all()[i], mean_of(i)));
   }
   auto mean = pair_means_.begin();
   for (const Named& tensor : all()) {
     if (!tensor.tensor.has_keys()) continue;
-    if (Status fits = check_range_of(tensor, (mean++)->values); !fits) return fits;
+    RETURN_IF_ERROR(check_range_of(tensor, (mean++)->values));
   }
   return {};
 }

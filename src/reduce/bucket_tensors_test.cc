@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 #include "reduce/buckets_in_flight.h"
 
 #include <algorithm>
-#include <cassert>
 #include <utility>
 
+#include "base/errors.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {
@@ -31,12 +31,10 @@ Result<bool> BucketsInFlight::advance() {
   assert(!empty());
   bool waited = false;
   while (!buckets_.front().is_complete) {
-    const Result<bool> moved = move_one();
-    if (!moved) return forward_error(moved);
-    if (*moved) continue;
+    ASSIGN_OR_RETURN(const bool moved, move_one());
+    if (moved) continue;
     if (waited) return false;
-    const Status ended = wait_for_any();
-    if (!ended) return forward_error(ended);
+    RETURN_IF_ERROR(wait_for_any());
     waited = true;
   }
   return true;
@@ -48,11 +46,10 @@ Result<bool> BucketsInFlight::move_one() {
   bool is_oldest = true;
   for (InFlight& bucket : buckets_) {
     if (bucket.is_complete) continue;
-    const Result<Progress> progress = bucket.exchange->move(std::exchange(is_oldest, false));
-    if (!progress) return forward_error(progress);
-    if (progress->kind == Progress::Kind::kDone) bucket.is_complete = true;
-    if (progress->kind != Progress::Kind::kWaits) return true;
-    if (progress->handle != Handle::kNone) awaited_.push_back(progress->handle);
+    ASSIGN_OR_RETURN(const Progress progress, bucket.exchange->move(std::exchange(is_oldest, false)));
+    if (progress.kind == Progress::Kind::kDone) bucket.is_complete = true;
+    if (progress.kind != Progress::Kind::kWaits) return true;
+    if (progress.handle != Handle::kNone) awaited_.push_back(progress.handle);
     bucket.exchange->more_awaited(awaited_);
   }
   return false;

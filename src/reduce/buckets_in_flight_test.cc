@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,6 @@
 // A device played on the host: its addresses are none that the host can read, and its codecs are the
 // library's. Whatever a reducer does with it is what it does on the CPU.
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -3,7 +3,6 @@
 // keeps no residual sends at most their own 16 bits, rounding sums and means where it must.
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>

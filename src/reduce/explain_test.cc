@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>

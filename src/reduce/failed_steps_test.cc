@@ -4,7 +4,6 @@
 #include <cmath>
 #include <future>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

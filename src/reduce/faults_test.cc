@@ -1,8 +1,6 @@
 // What the patterns do when a rank, a link or the input fails: an error on every rank, the suspect named, the
 // tensors untouched, no gradient lost.
-#include <cmath>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "deltawire/transport.h"
 

@@ -1,7 +1,6 @@
 // What frames cost on top of the payload: docs/reference/format.md, "What a frame costs", has these figures.
 #include <array>
 #include <atomic>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "base/errors.h"
 #include "base/spec_text.h"
 #include "channel/codec_rules.h"
 #include "deltawire/reducer.h"
@@ -83,22 +84,21 @@ Result<SplitSpec> split_reducer_spec(std::string_view spec, std::string_view def
     if (const Pattern* alone = pattern_alone(spec); alone != nullptr) {
       if (!alone->default_codecs.empty()) return SplitSpec{spec, alone->default_codecs, true};
       const std::string text(spec);
-      return fail(ErrorCode::kInvalidArgument,
-                  "the exchange pattern " + text + " lacks its codec; write e.g. " + text + "(bf16)");
+      return invalid("the exchange pattern " + text + " lacks its codec; write e.g. " + text + "(bf16)");
     }
     if (!default_pattern.empty()) return SplitSpec{default_pattern, spec};
     const auto rules =
         CodecRules::parse(spec, {.shows_weights = true});  // who codes by them looks for what they need
     if (!rules) return forward_error(rules);
     if (!rules->default_pattern().empty()) return SplitSpec{rules->default_pattern(), spec};
-    return fail(ErrorCode::kInvalidArgument, "the codecs in '" + std::string(spec) +
-                                                 "' go by different exchange patterns; write the one to use, "
-                                                 "e.g. direct(" +
-                                                 std::string(spec) + ")");
+    return invalid("the codecs in '" + std::string(spec) +
+                   "' go by different exchange patterns; write the one to use, "
+                   "e.g. direct(" +
+                   std::string(spec) + ")");
   }
   if (spec.back() != ')') {
-    return fail(ErrorCode::kInvalidArgument,
-                "reducer spec '" + std::string(spec) + "' lacks its closing bracket; write pattern(codec)");
+    return invalid("reducer spec '" + std::string(spec) +
+                   "' lacks its closing bracket; write pattern(codec)");
   }
   return SplitSpec{spec.substr(0, open), spec.substr(open + 1, spec.size() - open - 2), true};
 }
@@ -106,30 +106,26 @@ Result<SplitSpec> split_reducer_spec(std::string_view spec, std::string_view def
 Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view spec,
                                                                const ReducerOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
-    return fail(ErrorCode::kInvalidArgument, "threads=" + std::to_string(options.threads) + " must be 1 to " +
-                                                 std::to_string(kMaxThreads) + ", or 0 for the process's");
+    return invalid("threads=" + std::to_string(options.threads) + " must be 1 to " +
+                   std::to_string(kMaxThreads) + ", or 0 for the process's");
   }
-  const Result<SplitSpec> parts = split_reducer_spec(spec);
-  if (!parts) return forward_error(parts);
-  const Result<ParsedSpec> named = parse_spec(parts->pattern, "exchange pattern");
-  if (!named) return forward_error(named);
+  ASSIGN_OR_RETURN(const SplitSpec parts, split_reducer_spec(spec));
+  ASSIGN_OR_RETURN(const ParsedSpec named, parse_spec(parts.pattern, "exchange pattern"));
   for (const Pattern& pattern : kPatterns) {
-    if (pattern.name != named->name) continue;
-    for (const SpecParameter& given : named->parameters) {
+    if (pattern.name != named.name) continue;
+    for (const SpecParameter& given : named.parameters) {
       if (pattern.has(given.key)) continue;
-      return fail(ErrorCode::kInvalidArgument, "the exchange pattern " + std::string(pattern.name) +
-                                                   " has no parameter '" + std::string(given.key) + "'" +
-                                                   known_parameters(pattern));
+      return invalid("the exchange pattern " + std::string(pattern.name) + " has no parameter '" +
+                     std::string(given.key) + "'" + known_parameters(pattern));
     }
     if (options.backend && !pattern.traits.takes_backend) {
-      return fail(ErrorCode::kInvalidArgument, "the exchange pattern " + std::string(pattern.name) +
-                                                   " codes on the CPU alone; take direct, ring or gather, "
-                                                   "or no backend");
+      return invalid("the exchange pattern " + std::string(pattern.name) +
+                     " codes on the CPU alone; take direct, ring or gather, "
+                     "or no backend");
     }
-    return pattern.make(*named, parts->codecs, options);
+    return pattern.make(named, parts.codecs, options);
   }
-  return fail(ErrorCode::kInvalidArgument,
-              "unknown exchange pattern '" + std::string(parts->pattern) + "'; known: " + known_patterns());
+  return invalid("unknown exchange pattern '" + std::string(parts.pattern) + "'; known: " + known_patterns());
 }
 
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options) {
@@ -137,9 +133,8 @@ Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const Reduc
 }
 
 Result<std::string> agreed_settings(std::string_view spec, const ReducerOptions& options) {
-  const auto reducer = make_wakeable_reducer(spec, options);
-  if (!reducer) return forward_error(reducer);
-  return (*reducer)->spec() + " min_elements=" + std::to_string(options.policy.min_elements) +
+  ASSIGN_OR_RETURN(const auto reducer, make_wakeable_reducer(spec, options));
+  return reducer->spec() + " min_elements=" + std::to_string(options.policy.min_elements) +
          " revert=" + (options.revert == Revert::kExact ? "exact" : "fold") +
          " nonfinite=" + (options.policy.nonfinite == NonFinite::kPass ? "pass" : "error") +
          (options.backend ? " coded=on-device" : "");

@@ -2,8 +2,6 @@
 #include "deltawire/optimizer_rules.h"
 
 #include <map>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "channel/distinct_tensors.h"
 #include "deltawire/tensor.h"
 #include "wire/hashes.h"
@@ -36,7 +37,7 @@ class OwnTensors {
   Status check_distinct(std::span<const Named> tensors, bool known) const {
     const auto place = [](const Named& each) { return each.tensor.values; };
     if (known && std::ranges::equal(list_, tensors, {}, place, place)) return {};
-    if (Status names = known ? Status{} : check_names(tensors); !names) return names;
+    RETURN_IF_ERROR(known ? Status{} : check_names(tensors));
     return check_apart(tensors);
   }
 

@@ -1,17 +1,15 @@
 #include "reduce/pattern_reducer.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <span>
-#include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "base/random.h"
 #include "deltawire/spec.h"
-#include "reduce/reducer_state.h"
 #include "reduce/values.h"
 #include "reduce/vote.h"
 #include "transport/process/machine.h"
@@ -45,20 +43,19 @@ Status check_tensors(const Bucket& bucket, const Step& step, const PairRules& pa
     if (!tensor.tensor.has_keys()) continue;
     ++key_value_tensors;
     if (pairs.pattern_takes && pairs.folds) {
-      return fail(ErrorCode::kInvalidArgument,
-                  named() + " is in key-value form, which can't wait for a later step as a folding revert " +
-                      "promises; take the exact revert, which leaves a failed step's input to you");
+      return invalid(named() +
+                     " is in key-value form, which can't wait for a later step as a folding revert " +
+                     "promises; take the exact revert, which leaves a failed step's input to you");
     }
     if (!pairs.take(tensor, step.number)) {
-      return fail(ErrorCode::kInvalidArgument, named() + " is in key-value form, which " +
-                                                   pairs.reducer.spec() + " does not take; " +
-                                                   codecs_for_pairs());
+      return invalid(named() + " is in key-value form, which " + pairs.reducer.spec() + " does not take; " +
+                     codecs_for_pairs());
     }
   }
   if (key_value_tensors != bucket.pair_means.size()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the bucket has " + std::to_string(key_value_tensors) + " key-value tensors and room for " +
-                    std::to_string(bucket.pair_means.size()) + " means; give pair_means one for each");
+    return invalid("the bucket has " + std::to_string(key_value_tensors) +
+                   " key-value tensors and room for " + std::to_string(bucket.pair_means.size()) +
+                   " means; give pair_means one for each");
   }
   return {};
 }
@@ -67,7 +64,7 @@ namespace {
 
 Status check_idle(const BucketsInFlight& buckets) {
   if (!buckets.step_is_open()) return {};
-  return fail(ErrorCode::kState, "a step is open; finish it first");
+  return wrong_state("a step is open; finish it first");
 }
 
 std::span<const std::unique_ptr<Channel>> saved_of(const PatternInfo& info,
@@ -85,16 +82,14 @@ std::string PatternReducer::spec() const {
 Status PatternReducer::check(const Bucket& bucket, const Step& step, const Transport& transport) {
   constexpr std::uint32_t kMaxBucket = 65535;
   if (step.bucket > kMaxBucket) {
-    return fail(ErrorCode::kInvalidArgument,
-                "bucket " + std::to_string(step.bucket) + " is beyond 65,535; use larger buckets");
+    return invalid("bucket " + std::to_string(step.bucket) + " is beyond 65,535; use larger buckets");
   }
   if (place_.world != 0 && (place_.world != transport.world_size() || place_.rank != transport.rank())) {
-    return fail(ErrorCode::kMismatch,
-                "the residuals belong to rank " + std::to_string(place_.rank) + " of " +
+    return mismatch("the residuals belong to rank " + std::to_string(place_.rank) + " of " +
                     std::to_string(place_.world) + ", but this is rank " + std::to_string(transport.rank()) +
                     " of " + std::to_string(transport.world_size()) + "; start with a new reducer instead");
   }
-  if (Status legal = check_tensors(bucket, step, pair_rules()); !legal) return legal;
+  RETURN_IF_ERROR(check_tensors(bucket, step, pair_rules()));
   place_.world = transport.world_size();
   place_.rank = transport.rank();
   return {};
@@ -105,8 +100,8 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
   Status begun = or_no_memory("beginning a bucket", [&]() -> Status {
     std::unique_ptr<BucketExchange> exchange = in_flight_.take_spare(bucket.tensors);
     if (exchange == nullptr) exchange = make_bucket();
-    if (Status distinct = exchange->tensors().check_distinct(bucket.tensors); !distinct) return distinct;
-    if (Status legal = check(bucket, step, transport); !legal) return legal;
+    RETURN_IF_ERROR(exchange->tensors().check_distinct(bucket.tensors));
+    RETURN_IF_ERROR(check(bucket, step, transport));
     transport.arrive(step.number);
     exchange->tensors().look_for_infinities(options_.policy.nonfinite == NonFinite::kPass);
     exchange->open(bucket, step, transport, deadline, 0);
@@ -117,7 +112,7 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
 }
 
 Result<bool> PatternReducer::advance() {
-  if (in_flight_.empty()) return fail(ErrorCode::kState, "no bucket is in flight; begin one first");
+  if (in_flight_.empty()) return wrong_state("no bucket is in flight; begin one first");
   BucketRun& oldest = in_flight_.oldest().run();
   Result<bool> complete = or_no_memory("decoding a bucket", [&] { return in_flight_.advance(); });
   if (!complete) return give_up(oldest.transport(), std::move(complete.error()));
@@ -128,7 +123,7 @@ Status PatternReducer::vote_and_drain(BucketExchange& last) {
   BucketRun& run = last.run();
   {
     const Stopwatch timer(run.report(), Stopwatch::Phase::kExchange);
-    if (Status s = vote(run.step(), digest_, run.transport(), run.deadline()); !s) return s;
+    RETURN_IF_ERROR(vote(run.step(), digest_, run.transport(), run.deadline()));
   }
   // Nobody votes before having received everything, so these sends are over; the waits only collect them. The
   // step counts, and a failure from here on is the next step's.
@@ -139,9 +134,8 @@ Status PatternReducer::vote_and_drain(BucketExchange& last) {
 
 Result<Report> PatternReducer::finish() {
   while (true) {
-    const Result<bool> complete = advance();
-    if (!complete) return forward_error(complete);
-    if (*complete) break;
+    ASSIGN_OR_RETURN(const bool complete, advance());
+    if (complete) break;
   }
   BucketExchange& bucket = in_flight_.oldest();
   BucketRun& run = bucket.run();
@@ -221,9 +215,8 @@ void PatternReducer::keep(const Bucket& bucket, const Step& step, Transport& tra
 
 Result<std::vector<std::byte>> PatternReducer::save() const {
   return or_no_memory("saving the residuals", [&]() -> Result<std::vector<std::byte>> {
-    const auto states = save_channels(saved_of(info_, channels_));
-    if (!states) return forward_error(states);
-    return pack_reducer_state({info_.state_magic, place_.world, place_.rank}, *states);
+    ASSIGN_OR_RETURN(const auto states, save_channels(saved_of(info_, channels_)));
+    return pack_reducer_state({info_.state_magic, place_.world, place_.rank}, states);
   });
 }
 
@@ -232,26 +225,24 @@ Status PatternReducer::load(Bytes state) {
 }
 
 Status PatternReducer::load_one(Bytes state) {
-  if (Status idle = check_idle(in_flight_); !idle) return idle;
+  RETURN_IF_ERROR(check_idle(in_flight_));
   const auto saved = saved_of(info_, channels_);
-  const Result<ReducerState> parts = unpack_reducer_state(state, info_.state_magic, saved.size());
-  if (!parts) return forward_error(parts);
-  Status loaded = load_channels(saved, [&](std::size_t i) { return saved[i]->load(parts->channels[i]); });
-  if (loaded) take_place(parts->world, parts->rank);
+  ASSIGN_OR_RETURN(const ReducerState parts, unpack_reducer_state(state, info_.state_magic, saved.size()));
+  Status loaded = load_channels(saved, [&](std::size_t i) { return saved[i]->load(parts.channels[i]); });
+  if (loaded) take_place(parts.world, parts.rank);
   return loaded;
 }
 
 Status PatternReducer::load_resized(const SavedRanks& saved) {
   return or_no_memory("loading the residuals", [&]() -> Status {
-    if (Status idle = check_idle(in_flight_); !idle) return idle;
+    RETURN_IF_ERROR(check_idle(in_flight_));
     const auto own = saved_of(info_, channels_);
-    const Result<SavedChannels> channels = unpack_saved_ranks(saved, info_.state_magic, own.size());
-    if (!channels) return forward_error(channels);
+    ASSIGN_OR_RETURN(const SavedChannels channels, unpack_saved_ranks(saved, info_.state_magic, own.size()));
     if (is_unchanged(saved)) {
       return load_one(saved.states[static_cast<std::size_t>(saved.rank)]);
     }
     Status loaded = load_channels(own, [&](std::size_t i) {
-      const ResizedChannel resized = resized_channel(i, saved, *channels);
+      const ResizedChannel resized = resized_channel(i, saved, channels);
       return own[i]->load_weighted(resized.states, {saved.tensors, resized.parts});
     });
     if (loaded) take_place(saved.world, saved.rank);
@@ -294,13 +285,12 @@ std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, s
 
 Status PatternReducer::refine_means(float pull) {
   return or_no_memory("changing how means are coded", [&]() -> Status {
-    if (Status idle = check_idle(in_flight_); !idle) return idle;
-    const auto own = Spec::parse(spec());
-    if (!own) return forward_error(own);
-    const auto finer = own->with_pull(pull);
-    if (!finer || finer->text == own->text) return finer ? Status() : forward_error(finer);
+    RETURN_IF_ERROR(check_idle(in_flight_));
+    ASSIGN_OR_RETURN(const auto own, Spec::parse(spec()));
+    const auto finer = own.with_pull(pull);
+    if (!finer || finer->text == own.text) return finer ? Status() : forward_error(finer);
     for (MeteredChannel* const channel : of_means_) {
-      if (Status recoded = channel->recode(finer->codecs); !recoded) return recoded;
+      RETURN_IF_ERROR(channel->recode(finer->codecs));
     }
     return {};
   });
@@ -323,10 +313,10 @@ Status add_channel(Channels& channels, std::string_view codecs, const ReducerOpt
                                .means = means,
                                .seed = channel_seed(options.seed, channels.all.size()),
                                .measure_flow = options.measure_flow && is_first};
-  auto made = make_metered_channel(codecs, channel, {channels.meter, channels.workers, options.backend});
-  if (!made) return forward_error(made);
-  if (means) channels.of_means.push_back(made->get());
-  channels.all.push_back(std::move(*made));
+  ASSIGN_OR_RETURN(
+      auto made, make_metered_channel(codecs, channel, {channels.meter, channels.workers, options.backend}));
+  if (means) channels.of_means.push_back(made.get());
+  channels.all.push_back(std::move(made));
   return {};
 }
 
@@ -338,14 +328,12 @@ Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& op
                                           : nullptr,
                     {}};
   if (options.revert == Revert::kFold && options.policy.nonfinite == NonFinite::kPass) {
-    return fail(
-        ErrorCode::kInvalidArgument,
+    return invalid(
         "a folding revert can't take back a step that is not finite, as nonfinite=pass promises; take "
         "the exact revert, or let such steps be errors");
   }
   for (const Revert revert : reverts) {
-    Status added = add_channel(channels, codecs, options, revert, !channels.all.empty());
-    if (!added) return forward_error(added);
+    RETURN_IF_ERROR(add_channel(channels, codecs, options, revert, !channels.all.empty()));
   }
   return channels;
 }

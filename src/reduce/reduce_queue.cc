@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <new>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "base/no_memory.h"
@@ -49,7 +47,7 @@ void ReduceQueue::submit(const Bucket& bucket, const Step& step, std::chrono::mi
   if (!accepted) {
     job.done(forward_error(accepted));
   } else if (!*accepted) {
-    job.done(fail(ErrorCode::kState, "the session is closed; open a new one to go on"));
+    job.done(wrong_state("the session is closed; open a new one to go on"));
   }
 }
 
@@ -60,8 +58,7 @@ Result<OwnTensors> ReduceQueue::take_list(std::span<const Named> tensors) {
   auto found = std::ranges::find_if(lists_, [&](const OwnTensors& list) { return list.same(tensors); });
   const bool known = found != lists_.end();
   const OwnTensors none;
-  const Status distinct = (known ? *found : none).check_distinct(tensors, known);
-  if (!distinct) return forward_error(distinct);
+  RETURN_IF_ERROR((known ? *found : none).check_distinct(tensors, known));
   if (found == lists_.end() && lists_.size() >= kMostLists) found = lists_.begin();
   if (found == lists_.end()) {
     lists_.reserve(lists_made_ + 1);

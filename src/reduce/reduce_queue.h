@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/mutex.h"
 #include "deltawire/session.h"
 #include "deltawire/transport.h"
@@ -43,7 +44,7 @@ class ReduceQueue {
       idle_.wait(lock.standard(), [&]() DELTAWIRE_REQUIRES(mutex_) { return in_flight_ == 0; });
     }
     if (in_flight_ > 0) {
-      return fail(ErrorCode::kState, "buckets are in flight; save, load, mask and explain between steps");
+      return wrong_state("buckets are in flight; save, load, mask and explain between steps");
     }
     end_lost_step();
     return call();

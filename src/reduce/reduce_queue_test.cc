@@ -1,8 +1,6 @@
 #include "reduce/reduce_queue.h"
 
-#include <atomic>
 #include <future>
-#include <vector>
 
 #include <gtest/gtest.h>
 

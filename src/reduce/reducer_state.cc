@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
 #include "base/no_memory.h"
@@ -44,27 +45,26 @@ std::vector<std::byte> pack_reducer_state(const ReducerPlace& place,
 
 Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, std::size_t channel_count) {
   assert(magic.size() == 8 && (channel_count == 1 || channel_count == 2));
-  if (state.size() < kHeadBytes) return fail(ErrorCode::kTruncated, "reducer state: too few bytes");
+  if (state.size() < kHeadBytes) return truncated("reducer state: too few bytes");
   if (std::memcmp(state.data(), magic.data(), magic.size()) != 0) {
-    return fail(ErrorCode::kCorrupt,
-                "reducer state: wrong magic; these bytes are no saved reducer of this "
-                "pattern");
+    return corrupt(
+        "reducer state: wrong magic; these bytes are no saved reducer of this "
+        "pattern");
   }
   const auto version = load_le<std::uint32_t>(state.data() + 8);
-  if (Status known = check_format_version("reducer state", version, kVersion); !known)
-    return forward_error(known);
+  RETURN_IF_ERROR(check_format_version("reducer state", version, kVersion));
   if (crc32c(state.first(kCrcAt)) != load_le<std::uint32_t>(state.data() + kCrcAt)) {
-    return fail(ErrorCode::kCorrupt, "reducer state: the checksum of its head is wrong; the bytes changed");
+    return corrupt("reducer state: the checksum of its head is wrong; the bytes changed");
   }
   const auto first_bytes = load_le<std::uint64_t>(state.data() + 16);
   const Bytes rest = state.subspan(kHeadBytes);
-  if (first_bytes > rest.size()) return fail(ErrorCode::kTruncated, "reducer state: ends within a channel");
+  if (first_bytes > rest.size()) return truncated("reducer state: ends within a channel");
   const auto world = load_le<std::uint32_t>(state.data() + 12);
   const auto rank = load_le<std::uint32_t>(state.data() + 24);
   const bool no_step_yet = world == 0 && rank == 0;
   if (world > kMaxWorld || (rank >= world && !no_step_yet) ||
       (channel_count == 1 && first_bytes != rest.size())) {
-    return fail(ErrorCode::kCorrupt, "reducer state: its head contradicts itself");
+    return corrupt("reducer state: its head contradicts itself");
   }
   ReducerState parts;
   parts.world = static_cast<int>(world);
@@ -75,10 +75,10 @@ Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, s
 }
 
 Result<std::vector<std::byte>> without_first_channel(Bytes state) {
-  if (state.size() < kHeadBytes) return fail(ErrorCode::kTruncated, "reducer state: too few bytes");
+  if (state.size() < kHeadBytes) return truncated("reducer state: too few bytes");
   const auto first_bytes = load_le<std::uint64_t>(state.data() + 16);
   const Bytes rest = state.subspan(kHeadBytes);
-  if (first_bytes > rest.size()) return fail(ErrorCode::kTruncated, "reducer state: ends within a channel");
+  if (first_bytes > rest.size()) return truncated("reducer state: ends within a channel");
   std::vector<std::byte> out(state.begin(), state.begin() + kHeadBytes);
   store_le<std::uint64_t>(out.data() + 16, 0);
   store_le<std::uint32_t>(out.data() + kCrcAt, crc32c(Bytes(out).first(kCrcAt)));
@@ -91,21 +91,19 @@ Result<std::vector<std::vector<std::byte>>> save_channels(
     std::span<const std::unique_ptr<Channel>> channels) {
   std::vector<std::vector<std::byte>> states;
   for (const auto& each : channels) {
-    auto state = each->save();
-    if (!state) return forward_error(state);
-    states.push_back(std::move(*state));
+    ASSIGN_OR_RETURN(auto state, each->save());
+    states.push_back(std::move(state));
   }
   return states;
 }
 
 Status load_channels(std::span<const std::unique_ptr<Channel>> channels,
                      const std::function<Status(std::size_t)>& load_channel) {
-  const auto before = save_channels(channels);
-  if (!before) return forward_error(before);
+  ASSIGN_OR_RETURN(const auto before, save_channels(channels));
   for (std::size_t i = 0; i < channels.size(); ++i) {
     Status loaded = load_channel(i);
     if (loaded) continue;
-    for (std::size_t k = 0; k < i; ++k) (void)channels[k]->load((*before)[k]);
+    for (std::size_t k = 0; k < i; ++k) (void)channels[k]->load(before[k]);
     return loaded;
   }
   return {};
@@ -161,17 +159,16 @@ bool is_of_groups(Bytes state) noexcept {
 
 Status check_places(const SavedRanks& saved) {
   if (saved.world < 1 || saved.rank < 0 || saved.rank >= saved.world) {
-    return fail(ErrorCode::kInvalidArgument, "rank " + std::to_string(saved.rank) + " of " +
-                                                 std::to_string(saved.world) + " is no place among ranks");
+    return invalid("rank " + std::to_string(saved.rank) + " of " + std::to_string(saved.world) +
+                   " is no place among ranks");
   }
   if (names_ranks_in_order(saved)) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              "the ranks that go on must be given by new rank, in ascending order, with their states");
+  return invalid("the ranks that go on must be given by new rank, in ascending order, with their states");
 }
 
 Result<SavedChannels> unpack_saved_ranks(const SavedRanks& saved, std::string_view magic,
                                          std::size_t channel_count) {
-  if (Status placed = check_places(saved); !placed) return forward_error(placed);
+  RETURN_IF_ERROR(check_places(saved));
   const std::size_t world = saved.states.size();
   SavedChannels channels(channel_count);
   std::optional<bool> first_has_steps;
@@ -180,23 +177,21 @@ Result<SavedChannels> unpack_saved_ranks(const SavedRanks& saved, std::string_vi
       for (auto& channel : channels) channel.emplace_back();
       continue;
     }
-    const Result<ReducerState> state = unpack_reducer_state(saved.states[rank], magic, channel_count);
-    if (!state) return forward_error(state);
-    const bool has_steps = state->world != 0;  // without any, a state doesn't know its place
+    ASSIGN_OR_RETURN(const ReducerState state,
+                     unpack_reducer_state(saved.states[rank], magic, channel_count));
+    const bool has_steps = state.world != 0;  // without any, a state doesn't know its place
     if (!first_has_steps) first_has_steps = has_steps;
     const bool in_place =
-        static_cast<std::size_t>(state->world) == world && static_cast<std::size_t>(state->rank) == rank;
+        static_cast<std::size_t>(state.world) == world && static_cast<std::size_t>(state.rank) == rank;
     if (has_steps != *first_has_steps || (has_steps && !in_place)) {
-      return fail(
-          ErrorCode::kMismatch,
-          "state " + std::to_string(rank) + " of " + std::to_string(world) + " is of " +
-              (has_steps ? "rank " + std::to_string(state->rank) + " of " + std::to_string(state->world)
-                         : std::string("a rank before its first step")) +
-              "; give the states that all ranks saved after the same step, in the order of ranks");
+      return mismatch("state " + std::to_string(rank) + " of " + std::to_string(world) + " is of " +
+                      (has_steps ? "rank " + std::to_string(state.rank) + " of " + std::to_string(state.world)
+                                 : std::string("a rank before its first step")) +
+                      "; give the states that all ranks saved after the same step, in the order of ranks");
     }
-    for (std::size_t c = 0; c < channel_count; ++c) channels[c].push_back(state->channels[c]);
+    for (std::size_t c = 0; c < channel_count; ++c) channels[c].push_back(state.channels[c]);
   }
-  if (world == 0) return fail(ErrorCode::kInvalidArgument, "no states were given; give those of all ranks");
+  if (world == 0) return invalid("no states were given; give those of all ranks");
   return channels;
 }
 

@@ -1,11 +1,8 @@
 // The head of a saved reducer, docs/reference/format.md, "Channel state": rule by rule.
 #include "reduce/reducer_state.h"
 
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include <gtest/gtest.h>
 

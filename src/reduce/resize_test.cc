@@ -1,7 +1,6 @@
 // A job goes on with another number of ranks (Reducer::load_resized): what it owes is the same as before.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <string>

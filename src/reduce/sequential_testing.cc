@@ -12,7 +12,6 @@
 #include "codecs/codec_testing.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/hierarchical_plan.h"
-#include "reduce/patterns/owners.h"
 #include "reduce/patterns/ring_plan.h"
 
 namespace deltawire::testing {

@@ -3,11 +3,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/mutex.h"
 #include "base/no_memory.h"
 #include "base/os_error.h"
@@ -96,12 +96,10 @@ Session::Session(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Result<std::unique_ptr<Session>> Session::open(std::string_view spec, const ReducerOptions& options,
                                                std::unique_ptr<Transport> transport) {
-  auto reducer = make_wakeable_reducer(spec, options);
-  if (!reducer) return forward_error(reducer);
-  if (transport == nullptr)
-    return fail(ErrorCode::kInvalidArgument, "the transport is null; connect it first");
+  ASSIGN_OR_RETURN(auto reducer, make_wakeable_reducer(spec, options));
+  if (transport == nullptr) return invalid("the transport is null; connect it first");
   try {
-    auto parts = std::make_unique<Parts>(std::move(*reducer), std::move(transport));
+    auto parts = std::make_unique<Parts>(std::move(reducer), std::move(transport));
     return std::unique_ptr<Session>(new Session(std::move(parts)));
   } catch (const std::system_error& error) {
     return no_thread("the session", error);
@@ -110,12 +108,10 @@ Result<std::unique_ptr<Session>> Session::open(std::string_view spec, const Redu
 
 Result<std::unique_ptr<Session>> Session::connect(std::string_view spec, const ReducerOptions& options,
                                                   std::unique_ptr<Listener> listener, MeshOptions mesh) {
-  auto settings = agreed_settings(spec, options);
-  if (!settings) return forward_error(settings);
-  mesh.settings = fitted_settings(mesh.settings.empty() ? *settings : *settings + " " + mesh.settings);
-  auto transport = connect_tcp(std::move(listener), mesh);
-  if (!transport) return forward_error(transport);
-  return open(spec, options, *std::move(transport));
+  ASSIGN_OR_RETURN(auto settings, agreed_settings(spec, options));
+  mesh.settings = fitted_settings(mesh.settings.empty() ? settings : settings + " " + mesh.settings);
+  ASSIGN_OR_RETURN(auto transport, connect_tcp(std::move(listener), mesh));
+  return open(spec, options, std::move(transport));
 }
 
 Session::~Session() {
@@ -145,7 +141,7 @@ void Session::submit(const Bucket& bucket, const Step& step, std::chrono::millis
 Result<Report> Session::all_reduce(const Bucket& bucket, const Step& step,
                                    std::chrono::milliseconds timeout) {
   if (parts_->queue.on_own_thread()) {
-    return fail(ErrorCode::kState, "all_reduce would wait for the `done` that calls it; submit the bucket");
+    return wrong_state("all_reduce would wait for the `done` that calls it; submit the bucket");
   }
   struct {
     Mutex mutex;

@@ -2,21 +2,15 @@
 #include "deltawire/session.h"
 
 #include <atomic>
-#include <chrono>
 #include <future>
-#include <memory>
-#include <optional>
-#include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/no_threads_testing.h"
-#include "deltawire/connect.h"
 
 // There with the sanitized libraries alone.
 extern "C" __attribute__((weak)) void __lsan_disable();

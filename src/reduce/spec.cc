@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "base/spec_text.h"
 #include "channel/codec_rules.h"
 #include "codecs/spec_string.h"
@@ -17,9 +18,7 @@ Result<SpecRule> rule_of(const CodecRules::Rule& rule, bool is_only) {
   made.codec = rule.text();
   made.codec_alone = rule.codec->spec();
   made.text = rule.conditions_text + (rule.fits_all() ? (is_only ? "" : "rest ") : ": ") + made.codec;
-  auto parameters = parse_named_parameters(made.codec_alone);
-  if (!parameters) return forward_error(parameters);
-  made.codec_parameters = std::move(*parameters);
+  ASSIGN_OR_RETURN(made.codec_parameters, parse_named_parameters(made.codec_alone));
   made.info = &rule.codec->info();
   made.recipe = rule.recipe.name;
   made.momentum = rule.feedback.momentum;
@@ -30,19 +29,17 @@ Result<SpecRule> rule_of(const CodecRules::Rule& rule, bool is_only) {
 
 // With a number in place of "host".
 Result<std::string> with_ranks_of_host(std::string_view pattern, std::uint64_t ranks_of_host) {
-  const auto given = parse_named_parameters(pattern, "exchange pattern");
-  if (!given) return forward_error(given);
-  if (given->name != "hierarchical" || given->value("group") != "host") return std::string(pattern);
+  ASSIGN_OR_RETURN(const auto given, parse_named_parameters(pattern, "exchange pattern"));
+  if (given.name != "hierarchical" || given.value("group") != "host") return std::string(pattern);
   if (ranks_of_host == 0) {
-    return fail(
-        ErrorCode::kInvalidArgument,
+    return invalid(
         "'" + std::string(pattern) +
-            "' needs LOCAL_WORLD_SIZE, which torchrun sets; without it, give the number of ranks on each "
-            "host, group=8");
+        "' needs LOCAL_WORLD_SIZE, which torchrun sets; without it, give the number of ranks on each "
+        "host, group=8");
   }
-  std::string text = given->name;
-  for (const auto& [key, value] : given->parameters) {
-    text += (text == given->name ? ":" : ",") + key + "=";
+  std::string text = given.name;
+  for (const auto& [key, value] : given.parameters) {
+    text += (text == given.name ? ":" : ",") + key + "=";
     text += key == "group" ? std::to_string(ranks_of_host) : value;
   }
   return text;
@@ -66,10 +63,9 @@ std::string_view NamedParameters::value(std::string_view key) const noexcept {
 }
 
 Result<NamedParameters> parse_named_parameters(std::string_view text, std::string_view kind) {
-  const auto parsed = parse_spec(text, kind);
-  if (!parsed) return forward_error(parsed);
-  NamedParameters made{std::string(parsed->name), {}};
-  for (const SpecParameter& each : parsed->parameters) made.parameters.emplace_back(each.key, each.value);
+  ASSIGN_OR_RETURN(const auto parsed, parse_spec(text, kind));
+  NamedParameters made{std::string(parsed.name), {}};
+  for (const SpecParameter& each : parsed.parameters) made.parameters.emplace_back(each.key, each.value);
   return made;
 }
 
@@ -91,43 +87,36 @@ Result<Spec> Spec::with_pull(float pull) const {
     if (leaves_pull_open(rule)) changed += ",pull=" + canonical_number(pull);
     changed += rule.codec.substr(rule.codec_alone.size());
   }
-  auto made = parse(pattern + "(" + changed + ")");
-  if (!made) return made;
+  ASSIGN_OR_RETURN(auto made, parse(pattern + "(" + changed + ")"));
   // What only the text as it was given says.
-  for (std::size_t i = 0; i < rules.size(); ++i) made->rules[i].recipe = rules[i].recipe;
-  made->given = given;
-  made->names_pattern = names_pattern;
-  made->keeps_inner_momentum = keeps_inner_momentum;
-  made->holds_back = holds_back;
+  for (std::size_t i = 0; i < rules.size(); ++i) made.rules[i].recipe = rules[i].recipe;
+  made.given = given;
+  made.names_pattern = names_pattern;
+  made.keeps_inner_momentum = keeps_inner_momentum;
+  made.holds_back = holds_back;
   return made;
 }
 
 Result<Spec> Spec::parse(std::string_view text, const SpecDefaults& defaults) {
-  const auto given = split_reducer_spec(text, defaults.pattern);
-  if (!given) return forward_error(given);
-  const auto pattern = with_ranks_of_host(given->pattern, defaults.ranks_of_host);
-  if (!pattern) return forward_error(pattern);
-  const auto rules = CodecRules::parse(given->codecs, {.shows_weights = true});
-  if (!rules) return forward_error(rules);
+  ASSIGN_OR_RETURN(const auto given, split_reducer_spec(text, defaults.pattern));
+  ASSIGN_OR_RETURN(const auto pattern, with_ranks_of_host(given.pattern, defaults.ranks_of_host));
+  ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(given.codecs, {.shows_weights = true}));
   // A reducer takes no recipe that holds back, but its codec.
-  const bool holds_back = rules->rules().front().recipe.weights;
-  const std::string codecs = holds_back ? rules->spec() : std::string(given->codecs);
-  const auto reducer = make_reducer(*pattern + "(" + codecs + ")");
-  if (!reducer) return forward_error(reducer);
+  const bool holds_back = rules.rules().front().recipe.weights;
+  const std::string codecs = holds_back ? rules.spec() : std::string(given.codecs);
+  ASSIGN_OR_RETURN(const auto reducer, make_reducer(pattern + "(" + codecs + ")"));
 
   Spec spec;
-  spec.text = (*reducer)->spec();
+  spec.text = reducer->spec();
   spec.given = text;
-  const auto parts = split_reducer_spec(spec.text);
-  if (!parts) return forward_error(parts);
-  spec.pattern = parts->pattern;
+  ASSIGN_OR_RETURN(const auto parts, split_reducer_spec(spec.text));
+  spec.pattern = parts.pattern;
   spec.pattern_name = spec.pattern.substr(0, spec.pattern.find(':'));
-  spec.names_pattern = given->names_pattern;
-  spec.codecs = parts->codecs;
-  for (const CodecRules::Rule& rule : rules->rules()) {
-    auto made = rule_of(rule, rules->rules().size() == 1);
-    if (!made) return forward_error(made);
-    spec.rules.push_back(std::move(*made));
+  spec.names_pattern = given.names_pattern;
+  spec.codecs = parts.codecs;
+  for (const CodecRules::Rule& rule : rules.rules()) {
+    ASSIGN_OR_RETURN(auto made, rule_of(rule, rules.rules().size() == 1));
+    spec.rules.push_back(std::move(made));
     spec.keeps_inner_momentum = spec.keeps_inner_momentum || rule.recipe.keeps_inner_momentum;
     spec.holds_back = spec.holds_back || rule.recipe.weights;
   }

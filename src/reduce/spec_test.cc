@@ -1,8 +1,5 @@
 #include "deltawire/spec.h"
 
-#include <string>
-#include <vector>
-
 #include <gtest/gtest.h>
 
 #include "deltawire/reducer.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -35,7 +36,7 @@ tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& 
     if (ballots[i] == right) continue;
     const auto rank = static_cast<int>(i);
     if (ballots[i].step != right.step) {
-      return fail(ErrorCode::kMismatch, names.of(rank) + " votes on another step than the rest", rank);
+      return mismatch(names.of(rank) + " votes on another step than the rest", rank);
     }
     error.ranks.push_back(rank);
   }
@@ -56,10 +57,9 @@ tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& 
 }  // namespace
 
 Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadline deadline) {
-  const Result<std::span<const Ballot>> ballots = transport.vote(ballot_of(step, digest), deadline);
-  if (!ballots) return forward_error(ballots);
-  const auto differs = [&](const Ballot& ballot) { return ballot != ballots->front(); };
-  if (std::ranges::any_of(*ballots, differs)) return name_the_odd(*ballots, step, transport.names());
+  ASSIGN_OR_RETURN(const std::span<const Ballot> ballots, transport.vote(ballot_of(step, digest), deadline));
+  const auto differs = [&](const Ballot& ballot) { return ballot != ballots.front(); };
+  if (std::ranges::any_of(ballots, differs)) return name_the_odd(ballots, step, transport.names());
   return {};
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cassert>
 #include <optional>
-#include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {
@@ -33,9 +33,8 @@ void PartServer::load(std::vector<float> view, std::vector<float> master) {
 }
 
 Status PartServer::open() {
-  const Result<SharedBytes> view = encode_view(run_.step);
-  if (!view) return forward_error(view);
-  pulls_.begin(run_.step, *view);
+  ASSIGN_OR_RETURN(const SharedBytes view, encode_view(run_.step));
+  pulls_.begin(run_.step, view);
   for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
     send(worker, pulls_.pull(worker));
     post(worker);
@@ -56,7 +55,7 @@ void PartServer::post(std::size_t worker) {
 Result<bool> PartServer::collect() {
   for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
     while (pushes_.is_awaited(worker) && run_.transport.done(pushes_.receive(worker))) {
-      if (Status taken = take(worker); !taken) return forward_error(taken);
+      RETURN_IF_ERROR(take(worker));
     }
   }
   return pushes_.has_enough();
@@ -95,7 +94,7 @@ Result<bool> PartServer::average() {
     return decode(worker, push, into, scale);
   };
   while (const std::optional<BadPush> bad = pushes_.average(decode_push)) {
-    if (Status refused = refuse(bad->worker, bad->error); !refused) return forward_error(refused);
+    RETURN_IF_ERROR(refuse(bad->worker, bad->error));
     if (!pushes_.has_enough()) return false;
   }
   if (pushes_.is_empty()) std::ranges::fill(run_.gradient, 0.0F);
@@ -109,7 +108,7 @@ Result<bool> PartServer::average() {
 Status PartServer::change() {
   const std::span gradient(run_.gradient.data(), view_.size());
   assert(master_.size() == view_.size() && gradient.size() <= run_.gradient.size());
-  if (Status stepped = run_.optimizer.step(key_, master_, gradient); !stepped) return stepped;
+  RETURN_IF_ERROR(run_.optimizer.step(key_, master_, gradient));
   const Named change = named(gradient.data());
   // With what waits in the residual this is what the view lacks, now: so no rounding of earlier steps stays.
   const std::span<const float> residual = run_.pull->residual(change.name, change.first);
@@ -118,14 +117,11 @@ Status PartServer::change() {
     gradient[i] = (master_[i] - view_[i]) - (residual.empty() ? 0.0F : residual[i]);
   }
   const MessageId id = run_.model.message(number_, Way::kPull, run_.step, run_.transport.rank());
-  const auto pieces = run_.pull->encode(std::span(&change, 1), id);
-  if (!pieces) return forward_error(pieces);
+  ASSIGN_OR_RETURN(const auto pieces, run_.pull->encode(std::span(&change, 1), id));
   ++run_.counts.encodes;
   const Named view = named(view_.data());
-  if (Status seen = run_.pull->decode(*pieces, std::span(&view, 1), id, Into::kAccumulate, 1.0F); !seen) {
-    return seen;
-  }
-  pulls_.add(std::make_shared<const std::vector<std::byte>>(joined(*pieces)),
+  RETURN_IF_ERROR(run_.pull->decode(pieces, std::span(&view, 1), id, Into::kAccumulate, 1.0F));
+  pulls_.add(std::make_shared<const std::vector<std::byte>>(joined(pieces)),
              [this](std::size_t worker) { return pushes_.has_counted(worker); });
   return send();
 }
@@ -138,11 +134,11 @@ void PartServer::commit() {
 // The view as one message, which all workers share that need it.
 Result<SharedBytes> PartServer::encode_view(std::uint64_t version) {
   const Named view = named(view_.data());
-  const auto pieces = run_.whole->encode(
-      std::span(&view, 1), run_.model.message(number_, Way::kModel, version, run_.transport.rank()));
-  if (!pieces) return forward_error(pieces);
+  ASSIGN_OR_RETURN(const auto pieces,
+                   run_.whole->encode(std::span(&view, 1), run_.model.message(number_, Way::kModel, version,
+                                                                              run_.transport.rank())));
   run_.whole->commit();
-  return std::make_shared<const std::vector<std::byte>>(joined(*pieces));
+  return std::make_shared<const std::vector<std::byte>>(joined(pieces));
 }
 
 Status PartServer::send() {
@@ -151,7 +147,7 @@ Status PartServer::send() {
       forget(worker);
       continue;
     }
-    if (Status sent = send_next(worker); !sent) return sent;
+    RETURN_IF_ERROR(send_next(worker));
   }
   pulls_.forget_sent();
   return {};
@@ -165,11 +161,11 @@ Status PartServer::send_next(std::size_t worker) {
     return run_.dropped_or(worker, gone.error());
   }
   pulls_.taken(worker);
-  const Result<const Pull*> pull = pulls_.next(worker, [this] { return encode_view(pulls_.version()); });
-  if (!pull) return forward_error(pull);
-  if (*pull != nullptr) {
-    if ((*pull)->is_whole) ++run_.counts.whole_models;
-    send(worker, **pull);
+  ASSIGN_OR_RETURN(const Pull* const pull,
+                   pulls_.next(worker, [this] { return encode_view(pulls_.version()); }));
+  if (pull != nullptr) {
+    if (pull->is_whole) ++run_.counts.whole_models;
+    send(worker, *pull);
   } else if (run_.is_closing && pulls_.end(worker)) {
     pulls_.sent(worker, run_.transport.post_send(run_.workers.rank_of(worker),
                                                  run_.model.tag(number_, Way::kPull), {}));

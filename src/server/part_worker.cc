@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "server/served_model.h"
+#include "base/errors.h"
 
 namespace deltawire {
 namespace {
@@ -30,22 +30,21 @@ void PartWorker::post() {
 }
 
 Status PartWorker::fetch(const PartWorker& first, Deadline deadline) {
-  const auto bytes = run_.transport.wait(std::exchange(receive_, Handle::kNone), deadline);
-  if (!bytes) return forward_error(bytes);
-  run_.counts.pull_bytes += *bytes;
-  const Result<PullHead> pull = read_pull(Bytes(memory_).first(*bytes));
+  ASSIGN_OR_RETURN(const auto bytes, run_.transport.wait(std::exchange(receive_, Handle::kNone), deadline));
+  run_.counts.pull_bytes += bytes;
+  const Result<PullHead> pull = read_pull(Bytes(memory_).first(bytes));
   if (!pull) return blame(part().server, "a pull", pull.error());
   const Result<FrameReader> frame = FrameReader::open(pull->body);
   if (!frame) return blame(part().server, "the model", frame.error());
   const std::uint64_t step = frame->header().message.step;
   if (&first != this && step != first.steps()) {
-    return fail(ErrorCode::kMismatch,
-                "rank " + std::to_string(part().server) + " serves the model after " + std::to_string(step) +
-                    " steps, rank " + std::to_string(first.part().server) + " after " +
-                    std::to_string(first.steps()) + "; load states of the same step on all servers",
-                part().server);
+    return mismatch("rank " + std::to_string(part().server) + " serves the model after " +
+                        std::to_string(step) + " steps, rank " + std::to_string(first.part().server) +
+                        " after " + std::to_string(first.steps()) +
+                        "; load states of the same step on all servers",
+                    part().server);
   }
-  if (Status fetched = replace(pull->body, step); !fetched) return fetched;
+  RETURN_IF_ERROR(replace(pull->body, step));
   steps_ = pushes_ = step;
   post();
   return {};
@@ -78,16 +77,15 @@ Status PartWorker::push(std::span<const float> gradient) {
   }
   const Named whole = named(input.data());
   const MessageId id = run_.model.message(number_, Way::kPush, run_.step, run_.transport.rank());
-  const auto pieces = channel_->encode(std::span(&whole, 1), id);
-  if (!pieces) return forward_error(pieces);
+  ASSIGN_OR_RETURN(const auto pieces, channel_->encode(std::span(&whole, 1), id));
   Unanswered& push = unanswered_.emplace_back();
   push.step = run_.step;
   if (run_.options.staleness > 0) {
-    push.copy = joined(*pieces);
+    push.copy = joined(pieces);
     push.pieces.assign(1, push.copy);
     channel_->commit();
   } else {
-    push.pieces.assign(pieces->begin(), pieces->end());
+    push.pieces.assign(pieces.begin(), pieces.end());
   }
   for (const Bytes piece : push.pieces) run_.counts.push_bytes += piece.size();
   push.send = run_.transport.post_send(part().server, run_.model.tag(number_, Way::kPush), push.pieces);
@@ -96,7 +94,7 @@ Status PartWorker::push(std::span<const float> gradient) {
 
 Status PartWorker::advance(std::uint64_t steps, Deadline deadline) {
   while (!is_closed_ && steps_ < steps) {
-    if (Status applied = apply(deadline); !applied) return applied;
+    RETURN_IF_ERROR(apply(deadline));
   }
   return {};
 }
@@ -104,7 +102,7 @@ Status PartWorker::advance(std::uint64_t steps, Deadline deadline) {
 Status PartWorker::follow(std::uint64_t steps, Deadline deadline) {
   while (!is_closed_ && steps_ < steps) {
     if (pushes_ <= steps_) skip();
-    if (Status applied = apply(deadline); !applied) return applied;
+    RETURN_IF_ERROR(apply(deadline));
   }
   return {};
 }
@@ -122,14 +120,13 @@ void PartWorker::skip() {
 
 Status PartWorker::apply(Deadline deadline) {
   assert(!is_closed_);
-  const auto bytes = run_.transport.wait(std::exchange(receive_, Handle::kNone), deadline);
-  if (!bytes) return forward_error(bytes);
-  run_.counts.pull_bytes += *bytes;
-  if (*bytes == 0) return end(deadline);
-  const Result<PullHead> pull = read_pull(Bytes(memory_).first(*bytes));
+  ASSIGN_OR_RETURN(const auto bytes, run_.transport.wait(std::exchange(receive_, Handle::kNone), deadline));
+  run_.counts.pull_bytes += bytes;
+  if (bytes == 0) return end(deadline);
+  const Result<PullHead> pull = read_pull(Bytes(memory_).first(bytes));
   if (!pull) return blame(part().server, "a pull", pull.error());
   if (pull->kind == PullKind::kWhole) {
-    if (Status replaced = replace(pull->body, steps_ + pull->steps()); !replaced) return replaced;
+    RETURN_IF_ERROR(replace(pull->body, steps_ + pull->steps()));
     ++run_.counts.whole_models;
   } else {
     const Named whole = named(values_);
@@ -139,7 +136,7 @@ Status PartWorker::apply(Deadline deadline) {
     if (!added) return blame(part().server, "a pull", added.error());
   }
   for (std::uint64_t at = 0; at < pull->steps(); ++at) {
-    if (Status done = settle(steps_ + at, pull->verdict(at), deadline); !done) return done;
+    RETURN_IF_ERROR(settle(steps_ + at, pull->verdict(at), deadline));
   }
   steps_ += pull->steps();
   post();
@@ -151,7 +148,7 @@ Status PartWorker::end(Deadline deadline) {
   is_closed_ = true;
   run_.has_ended = true;
   while (!unanswered_.empty()) {
-    if (Status late = settle(unanswered_.front().step, PushVerdict::kLate, deadline); !late) return late;
+    RETURN_IF_ERROR(settle(unanswered_.front().step, PushVerdict::kLate, deadline));
   }
   return {};
 }
@@ -161,10 +158,9 @@ Status PartWorker::settle(std::uint64_t step, PushVerdict verdict, Deadline dead
   assert(unanswered_.empty() || unanswered_.front().step >= step);
   if (unanswered_.empty() || unanswered_.front().step != step) return {};
   Unanswered& push = unanswered_.front();
-  const auto gone = run_.transport.wait(std::exchange(push.send, Handle::kNone), deadline);
-  if (!gone) return forward_error(gone);
+  RETURN_IF_ERROR(run_.transport.wait(std::exchange(push.send, Handle::kNone), deadline));
   if (verdict == PushVerdict::kLate && !push.skips) {
-    if (Status held = hold(push); !held) return held;
+    RETURN_IF_ERROR(hold(push));
     ++run_.counts.late_pushes;
   }
   channel_->commit();
@@ -195,32 +191,26 @@ void PartWorker::add_posted(std::vector<Handle>& posted) const {
 }
 
 Status PartWorker::save(StateWriter& writer) const {
-  if (is_under_way()) return fail(ErrorCode::kState, "save() comes after pull() or catch_up()");
-  const Result<std::vector<std::byte>> channel = channel_->save();
-  if (!channel) return forward_error(channel);
-  writer.number(channel->size());
+  if (is_under_way()) return wrong_state("save() comes after pull() or catch_up()");
+  ASSIGN_OR_RETURN(const std::vector<std::byte> channel, channel_->save());
+  writer.number(channel.size());
   writer.number(held_.size());
   writer.floats(held_);
-  writer.bytes(*channel);
+  writer.bytes(channel);
   return {};
 }
 
 Result<PartWorker::Saved> PartWorker::read(StateReader& reader) const {
-  const Result<std::uint64_t> bytes = reader.number();
-  if (!bytes) return forward_error(bytes);
-  const Result<std::uint64_t> count = reader.number();
-  if (!count) return forward_error(count);
-  if (*count != 0 && *count != part().count) {
-    return fail(ErrorCode::kCorrupt, "a worker's state: a late gradient of another count");
+  ASSIGN_OR_RETURN(const std::uint64_t bytes, reader.number());
+  ASSIGN_OR_RETURN(const std::uint64_t count, reader.number());
+  if (count != 0 && count != part().count) {
+    return corrupt("a worker's state: a late gradient of another count");
   }
-  Result<std::vector<float>> held = reader.floats(*count);
-  if (!held) return forward_error(held);
-  const Result<Bytes> residual = reader.bytes(*bytes);
-  if (!residual) return forward_error(residual);
-  auto channel = run_.make_push_channel();
-  if (!channel) return forward_error(channel);
-  if (Status had = (*channel)->load(*residual); !had) return forward_error(had);
-  return Saved{std::move(*channel), std::move(*held)};
+  ASSIGN_OR_RETURN(std::vector<float> held, reader.floats(count));
+  ASSIGN_OR_RETURN(const Bytes residual, reader.bytes(bytes));
+  ASSIGN_OR_RETURN(auto channel, run_.make_push_channel());
+  RETURN_IF_ERROR(channel->load(residual));
+  return Saved{std::move(channel), std::move(held)};
 }
 
 void PartWorker::load(Saved saved) {

@@ -1,7 +1,8 @@
 #include "server/pull_queue.h"
 
 #include <algorithm>
-#include <cassert>
+
+#include "base/errors.h"
 
 namespace deltawire {
 
@@ -30,9 +31,8 @@ Result<const Pull*> PullQueue::next(std::size_t worker, const EncodeView& encode
   Outbox& outbox = outboxes_[worker];
   if (!lacks_any(worker)) return nullptr;
   assert(outbox.next >= first_change_ && outbox.verdicts.size() == version() - outbox.next);
-  const Result<bool> is_whole = whole_is_smaller(outbox, encode_view);
-  if (!is_whole) return forward_error(is_whole);
-  if (*is_whole) {
+  ASSIGN_OR_RETURN(const bool is_whole, whole_is_smaller(outbox, encode_view));
+  if (is_whole) {
     outbox.pull = {whole_head(outbox.verdicts), view_, true};
     outbox.next = version();
     outbox.verdicts.clear();
@@ -53,9 +53,7 @@ Result<bool> PullQueue::whole_is_smaller(const Outbox& outbox, const EncodeView&
   }
   if (bytes <= sizeof(float) * elements_) return false;
   if (view_ == nullptr) {
-    Result<SharedBytes> encoded = encode_view();
-    if (!encoded) return forward_error(encoded);
-    view_ = std::move(*encoded);
+    ASSIGN_OR_RETURN(view_, encode_view());
   }
   return pull_head_bytes(lacks) + view_->size() < bytes;
 }

@@ -1,11 +1,10 @@
 #include "server/push_collector.h"
 
 #include <algorithm>
-#include <cassert>
 #include <string>
 
+#include "base/errors.h"
 #include "deltawire/frame.h"
-#include "server/served_model.h"
 
 namespace deltawire {
 
@@ -26,9 +25,8 @@ namespace {
 // The step of what has come: a push, or the word that there is none.
 Result<std::uint64_t> step_of(Bytes message) {
   if (is_skip(message.size())) return read_skip(message);
-  const Result<FrameReader> frame = FrameReader::open(message);
-  if (!frame) return forward_error(frame);
-  return frame->header().message.step;
+  ASSIGN_OR_RETURN(const FrameReader frame, FrameReader::open(message));
+  return frame.header().message.step;
 }
 
 }  // namespace
@@ -42,13 +40,11 @@ Result<PushCollector::Arrival> PushCollector::arrive(std::size_t worker, std::ui
     inbox.is_closed = true;
     return Arrival::kClosed;
   }
-  const Result<std::uint64_t> pushed = step_of(Bytes(inbox.memory).first(bytes));
-  if (!pushed) return forward_error(pushed);
-  if (step && *pushed > *step) {
-    return fail(ErrorCode::kMismatch,
-                "it is for step " + std::to_string(*pushed) + " in step " + std::to_string(*step));
+  ASSIGN_OR_RETURN(const std::uint64_t pushed, step_of(Bytes(inbox.memory).first(bytes)));
+  if (step && pushed > *step) {
+    return mismatch("it is for step " + std::to_string(pushed) + " in step " + std::to_string(*step));
   }
-  const bool is_in_time = step && *pushed == *step;
+  const bool is_in_time = step && pushed == *step;
   if (is_skip(bytes)) {
     inbox.skips = is_in_time;
     return Arrival::kSkips;

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "deltawire/channel.h"
-#include "server/served_model.h"
 
 namespace deltawire::server_test {
 namespace {

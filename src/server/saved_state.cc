@@ -7,6 +7,7 @@
 
 #include "base/byte_writer.h"
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
 #include "wire/hashes.h"
@@ -23,7 +24,7 @@ std::string_view magic_of(StateOf whose) {
 }
 
 Status ends_early() {
-  return fail(ErrorCode::kTruncated, "a saved state: ends within a part");
+  return truncated("a saved state: ends within a part");
 }
 
 }  // namespace
@@ -71,21 +72,20 @@ Result<StateReader> StateReader::open(Bytes state, const StateHead& expected) {
   const std::string what = whose + ": ";
   const std::string_view magic = magic_of(expected.whose);
   if (state.size() < kHeadBytes + kCrcBytes) {
-    return fail(ErrorCode::kTruncated, what + std::to_string(state.size()) + " bytes are too few");
+    return truncated(what + std::to_string(state.size()) + " bytes are too few");
   }
   if (std::memcmp(state.data(), magic.data(), magic.size()) != 0) {
-    return fail(ErrorCode::kCorrupt, what + "wrong magic; these bytes are something else");
+    return corrupt(what + "wrong magic; these bytes are something else");
   }
   const auto version = load_le<std::uint32_t>(state.data() + 8);
-  if (Status known = check_format_version(whose, version, kVersion); !known) return forward_error(known);
+  RETURN_IF_ERROR(check_format_version(whose, version, kVersion));
   const Bytes body = state.first(state.size() - kCrcBytes);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
-    return fail(ErrorCode::kCorrupt, what + "the checksum is wrong; the bytes changed or were cut");
+    return corrupt(what + "the checksum is wrong; the bytes changed or were cut");
   }
   if (load_le<std::uint64_t>(state.data() + 24) != expected.hash ||
       load_le<std::uint32_t>(state.data() + 12) != expected.parts) {
-    return fail(ErrorCode::kMismatch,
-                what +
+    return mismatch(what +
                     "of another rank, model, number of servers, or other codecs; load it where it was "
                     "saved");
   }
@@ -110,7 +110,7 @@ Result<Bytes> StateReader::bytes(std::uint64_t count) {
 
 Status StateReader::end() const {
   if (rest_.empty()) return {};
-  return fail(ErrorCode::kCorrupt, "a saved state: bytes beyond the last part");
+  return corrupt("a saved state: bytes beyond the last part");
 }
 
 }  // namespace deltawire

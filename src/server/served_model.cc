@@ -1,13 +1,12 @@
 #include "server/served_model.h"
 
 #include <algorithm>
-#include <cassert>
 #include <chrono>
 #include <set>
-#include <string>
 #include <string_view>
 
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/little_endian.h"
 
 namespace deltawire {
@@ -20,26 +19,23 @@ constexpr std::uint64_t kStalenessMax = 1024;
 Status check(std::span<const Named> model, const ServerOptions& options, const Transport& transport) {
   const int world = transport.world_size();
   if (options.servers < 1 || options.servers >= world) {
-    return fail(ErrorCode::kInvalidArgument, "servers=" + std::to_string(options.servers) + " of " +
-                                                 std::to_string(world) +
-                                                 " ranks; give 1 or more, and leave a worker");
+    return invalid("servers=" + std::to_string(options.servers) + " of " + std::to_string(world) +
+                   " ranks; give 1 or more, and leave a worker");
   }
   if (options.backup < 0 || options.backup >= world - options.servers) {
-    return fail(ErrorCode::kInvalidArgument, "backup=" + std::to_string(options.backup) + " of " +
-                                                 std::to_string(world - options.servers) +
-                                                 " workers; at least one must count");
+    return invalid("backup=" + std::to_string(options.backup) + " of " +
+                   std::to_string(world - options.servers) + " workers; at least one must count");
   }
   if (options.staleness > kStalenessMax) {
-    return fail(ErrorCode::kInvalidArgument, "staleness=" + std::to_string(options.staleness) +
-                                                 "; give 0 to " + std::to_string(kStalenessMax) + " steps");
+    return invalid("staleness=" + std::to_string(options.staleness) + "; give 0 to " +
+                   std::to_string(kStalenessMax) + " steps");
   }
   const int workers = world - options.servers;
   if (options.min_workers < 1 || options.min_workers > workers) {
-    return fail(ErrorCode::kInvalidArgument, "min_workers=" + std::to_string(options.min_workers) + " of " +
-                                                 std::to_string(workers) +
-                                                 " workers; give 1 or more of them");
+    return invalid("min_workers=" + std::to_string(options.min_workers) + " of " + std::to_string(workers) +
+                   " workers; give 1 or more of them");
   }
-  if (options.max_lag < 1) return fail(ErrorCode::kInvalidArgument, "max_lag=0; give 1 step or more");
+  if (options.max_lag < 1) return invalid("max_lag=0; give 1 step or more");
   std::set<std::string_view> names;
   for (const Named& tensor : model) {
     const std::string name = "tensor '" + std::string(tensor.name) + "'";
@@ -48,13 +44,13 @@ Status check(std::span<const Named> model, const ServerOptions& options, const T
                                                     "; parameter servers take float32");
     }
     if (tensor.tensor.has_keys() || tensor.first != 0 || tensor.elements_of_whole != 0) {
-      return fail(ErrorCode::kInvalidArgument, name + " is no whole dense tensor");
+      return invalid(name + " is no whole dense tensor");
     }
     if (tensor.tensor.count >= (std::uint64_t{1} << 32)) {
       return fail(ErrorCode::kLimit, name + " has 2^32 elements or more");
     }
     if (!names.insert(tensor.name).second) {
-      return fail(ErrorCode::kInvalidArgument, name + " is there twice; names must differ");
+      return invalid(name + " is there twice; names must differ");
     }
   }
   return {};
@@ -71,16 +67,15 @@ void set_optional_workers(const ServerOptions& options, Transport& transport) {
 
 Result<ServedModel> ServedModel::make(std::span<const Named> model, const ServerOptions& options,
                                       const Transport& transport) {
-  if (Status checked = check(model, options, transport); !checked) return forward_error(checked);
-  Result<std::vector<ServedPart>> parts = serve_parts(model, options.servers);
-  if (!parts) return forward_error(parts);
+  RETURN_IF_ERROR(check(model, options, transport));
+  ASSIGN_OR_RETURN(std::vector<ServedPart> parts, serve_parts(model, options.servers));
   ServedModel made;
   for (const Named& tensor : model) {
     made.tensors_.push_back({std::string(tensor.name),
                              {tensor.tensor.dims.begin(), tensor.tensor.dims.end()},
                              tensor.tensor.count});
   }
-  made.parts_ = std::move(*parts);
+  made.parts_ = std::move(parts);
   made.world_ = transport.world_size();
   return made;
 }
@@ -123,8 +118,8 @@ namespace {
 constexpr std::size_t kVerdictsAt = 3;
 static_assert(kVerdictsAt + sizeof(std::uint32_t) == pull_head_bytes(0));
 
-tl::unexpected<Error> corrupt(const std::string& what) {
-  return fail(ErrorCode::kCorrupt, "the head of a pull " + what);
+tl::unexpected<Error> bad_pull(const std::string& what) {
+  return corrupt("the head of a pull " + what);
 }
 
 std::vector<std::byte> write_head(PullKind kind, const std::deque<PushVerdict>& verdicts) {
@@ -142,25 +137,25 @@ std::vector<std::byte> write_head(PullKind kind, const std::deque<PushVerdict>& 
 }  // namespace
 
 Result<PullHead> read_pull(Bytes pull) {
-  if (pull.size() < pull_head_bytes(0)) return fail(ErrorCode::kTruncated, "a pull ends in its head");
+  if (pull.size() < pull_head_bytes(0)) return truncated("a pull ends in its head");
   const std::size_t steps = load_le<std::uint16_t>(pull.data() + 1);
-  if (pull.size() < pull_head_bytes(steps)) return fail(ErrorCode::kTruncated, "a pull ends in its head");
+  if (pull.size() < pull_head_bytes(steps)) return truncated("a pull ends in its head");
   const std::size_t checked = kVerdictsAt + steps;
   if (load_le<std::uint32_t>(pull.data() + checked) != crc32c(pull.first(checked))) {
-    return corrupt("has a wrong checksum; the bytes changed on the way");
+    return bad_pull("has a wrong checksum; the bytes changed on the way");
   }
   const PullHead head{.kind = static_cast<PullKind>(pull.front()),
                       .verdicts = pull.subspan(kVerdictsAt, steps),
                       .body = pull.subspan(pull_head_bytes(steps))};
   if (head.kind != PullKind::kChange && head.kind != PullKind::kWhole) {
-    return corrupt("begins with the byte " + std::to_string(std::to_integer<int>(pull.front())));
+    return bad_pull("begins with the byte " + std::to_string(std::to_integer<int>(pull.front())));
   }
   if (steps == 0 || (head.kind == PullKind::kChange && steps != 1)) {
-    return corrupt("says that it is of " + std::to_string(steps) + " steps");
+    return bad_pull("says that it is of " + std::to_string(steps) + " steps");
   }
   for (const std::byte byte : head.verdicts) {
     if (byte == std::byte{0} || byte == std::byte{1}) continue;
-    return corrupt("has a byte " + std::to_string(std::to_integer<int>(byte)) + " for a verdict");
+    return bad_pull("has a byte " + std::to_string(std::to_integer<int>(byte)) + " for a verdict");
   }
   return head;
 }
@@ -190,8 +185,7 @@ SkipMessage skip_message(std::uint64_t step) noexcept {
 Result<std::uint64_t> read_skip(Bytes message) {
   assert(is_skip(message.size()));
   if (load_le<std::uint32_t>(message.data() + kStepBytes) != crc32c(message.first(kStepBytes))) {
-    return fail(ErrorCode::kCorrupt,
-                "a step that is skipped has a wrong checksum; the bytes changed on the way");
+    return corrupt("a step that is skipped has a wrong checksum; the bytes changed on the way");
   }
   return load_le<std::uint64_t>(message.data());
 }
@@ -222,7 +216,7 @@ tl::unexpected<Error> blame(const DroppedWorker& last, const std::string& what) 
 }  // namespace
 
 tl::unexpected<Error> WorkerGroup::ended_amid_step() const {
-  if (dropped_.empty()) return fail(ErrorCode::kMismatch, "workers have closed in the midst of a step");
+  if (dropped_.empty()) return mismatch("workers have closed in the midst of a step");
   return blame(dropped_.back(),
                "too few workers are left in the midst of a step, because the others have closed");
 }

@@ -6,13 +6,9 @@
 #include <bit>
 #include <cassert>
 #include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
+#include "base/errors.h"
 #include "deltawire/optimizer.h"
 #include "deltawire/optimizer_rules.h"
 #include "deltawire/spec.h"
@@ -74,18 +70,16 @@ class Server final : public ParameterServer {
 
 Status Server::prepare(std::span<const Named> model) {
   const ServerOptions& options = run_.options;
-  auto push = make_channel(options.push, {.policy = options.policy});
-  if (!push) return forward_error(push);
+  ASSIGN_OR_RETURN(auto push, make_channel(options.push, {.policy = options.policy}));
   auto pull = make_channel(options.pull, {.policy = options.policy,
                                           .revert = Revert::kFold,  // as in WorkerRun::make_push_channel
                                           .means = true,
                                           .seed = options.seed});
   if (!pull) return forward_error(pull);
-  auto whole = make_model_channel();
-  if (!whole) return forward_error(whole);
-  run_.push = std::move(*push);
+  ASSIGN_OR_RETURN(auto whole, make_model_channel());
+  run_.push = std::move(push);
   run_.pull = std::move(*pull);
-  run_.whole = std::move(*whole);
+  run_.whole = std::move(whole);
   for (std::size_t number = 0; number < run_.model.parts().size(); ++number) {
     const ServedPart& part = run_.model.parts()[number];
     if (part.server != run_.transport.rank()) continue;
@@ -106,7 +100,7 @@ std::vector<Handle> Server::posted() const {
 
 Result<bool> Server::step(Deadline deadline) {
   if (state_ == State::kFailed || state_ == State::kClosed) {
-    return fail(ErrorCode::kState, "this parameter server has ended; make another one");
+    return wrong_state("this parameter server has ended; make another one");
   }
   Result<bool> made = make_step(deadline);
   if (!made) {
@@ -119,14 +113,14 @@ Result<bool> Server::step(Deadline deadline) {
 
 Status Server::open() {
   for (const auto& part : parts_) {
-    if (Status opened = part->open(); !opened) return opened;
+    RETURN_IF_ERROR(part->open());
   }
   return {};
 }
 
 Result<bool> Server::make_step(Deadline deadline) {
   if (state_ == State::kNew) {
-    if (Status opened = open(); !opened) return forward_error(opened);
+    RETURN_IF_ERROR(open());
     state_ = State::kOpen;
   }
   if (parts_.empty()) {  // more servers than parts
@@ -135,28 +129,26 @@ Result<bool> Server::make_step(Deadline deadline) {
   }
   for (std::size_t left = parts_.size(); left > 0;) {
     bool has_moved = false;
-    if (Status sent = send(); !sent) return forward_error(sent);
+    RETURN_IF_ERROR(send());
     for (const auto& part : parts_) {
       if (part->has_changed()) continue;
-      const Result<bool> is_ready = part->collect();
-      if (!is_ready) return forward_error(is_ready);
-      if (!*is_ready && !part->may_have_enough()) {
+      ASSIGN_OR_RETURN(const bool is_ready, part->collect());
+      if (!is_ready && !part->may_have_enough()) {
         if (left == parts_.size()) return close(deadline);
         return run_.workers.ended_amid_step();
       }
-      if (!*is_ready) continue;
+      if (!is_ready) continue;
       has_moved = true;
-      const Result<bool> is_averaged = part->average();
-      if (!is_averaged) return forward_error(is_averaged);
-      if (!*is_averaged) continue;
-      if (Status changed = part->change(); !changed) return forward_error(changed);
+      ASSIGN_OR_RETURN(const bool is_averaged, part->average());
+      if (!is_averaged) continue;
+      RETURN_IF_ERROR(part->change());
       --left;
     }
     if (left == 0 || has_moved) continue;
-    if (Status came = wait_for_pushes(deadline); !came) return forward_error(came);
+    RETURN_IF_ERROR(wait_for_pushes(deadline));
   }
   commit();
-  if (Status gone = wait_for_laggards(deadline); !gone) return forward_error(gone);
+  RETURN_IF_ERROR(wait_for_laggards(deadline));
   return true;
 }
 
@@ -170,7 +162,7 @@ void Server::commit() {
 
 Status Server::send() {
   for (const auto& part : parts_) {
-    if (Status sent = part->send(); !sent) return sent;
+    RETURN_IF_ERROR(part->send());
   }
   return {};
 }
@@ -187,11 +179,11 @@ Status Server::wait_for_pushes(Deadline deadline) {
 // Until every worker has taken all but the last max_lag - 1 changes.
 Status Server::wait_for_laggards(Deadline deadline) {
   for (;;) {
-    if (Status sent = send(); !sent) return sent;
+    RETURN_IF_ERROR(send());
     std::vector<Handle> awaited;
     for (const auto& part : parts_) part->add_laggards(run_.options.max_lag, awaited);
     if (awaited.empty()) return {};
-    if (Status went = run_.transport.wait_any(awaited, deadline); !went) return went;
+    RETURN_IF_ERROR(run_.transport.wait_any(awaited, deadline));
   }
 }
 
@@ -202,16 +194,15 @@ Result<bool> Server::close(Deadline deadline) {
   run_.is_closing = true;
   for (const auto& part : parts_) part->discard_pushes();
   for (;;) {
-    if (Status sent = send(); !sent) return forward_error(sent);
+    RETURN_IF_ERROR(send());
     std::vector<Handle> awaited;
     for (const auto& part : parts_) {
-      const Result<bool> enough = part->collect();
-      if (!enough) return forward_error(enough);
+      RETURN_IF_ERROR(part->collect());
       part->add_receives(awaited);
       part->add_blocking_sends(awaited);
     }
     if (awaited.empty()) break;
-    if (Status moved = run_.transport.wait_any(awaited, deadline); !moved) return forward_error(moved);
+    RETURN_IF_ERROR(run_.transport.wait_any(awaited, deadline));
   }
   state_ = State::kClosed;
   return false;
@@ -225,13 +216,12 @@ StateHead Server::head() const {
 }
 
 Result<std::vector<std::byte>> Server::save() const {
-  if (state_ == State::kFailed) return fail(ErrorCode::kState, "this parameter server has failed");
-  const Result<std::vector<std::byte>> pull = run_.pull->save();
-  if (!pull) return forward_error(pull);
+  if (state_ == State::kFailed) return wrong_state("this parameter server has failed");
+  ASSIGN_OR_RETURN(const std::vector<std::byte> pull, run_.pull->save());
   const std::vector<std::byte> optimizer = run_.optimizer.save();
   StateWriter writer(head());
   writer.number(std::bit_cast<std::uint64_t>(run_.optimizer.settings().learning_rate));
-  writer.number(pull->size());
+  writer.number(pull.size());
   writer.number(optimizer.size());
   for (const auto& part : parts_) {
     writer.number(part->number());
@@ -239,7 +229,7 @@ Result<std::vector<std::byte>> Server::save() const {
     writer.floats(part->view());
     writer.floats(part->master());
   }
-  writer.bytes(*pull);
+  writer.bytes(pull);
   writer.bytes(optimizer);
   return writer.finish();
 }
@@ -252,77 +242,62 @@ struct SavedPart {
 };
 
 Result<SavedPart> read_part(StateReader& reader, const PartServer& part) {
-  const Result<std::uint64_t> number = reader.number();
-  if (!number) return forward_error(number);
-  const Result<std::uint64_t> count = reader.number();
-  if (!count) return forward_error(count);
-  if (*number != part.number() || *count != part.view().size()) {
-    return fail(ErrorCode::kCorrupt, "a server's state: a part of another place or count");
+  ASSIGN_OR_RETURN(const std::uint64_t number, reader.number());
+  ASSIGN_OR_RETURN(const std::uint64_t count, reader.number());
+  if (number != part.number() || count != part.view().size()) {
+    return corrupt("a server's state: a part of another place or count");
   }
-  Result<std::vector<float>> view = reader.floats(*count);
-  if (!view) return forward_error(view);
-  Result<std::vector<float>> master = reader.floats(*count);
-  if (!master) return forward_error(master);
-  return SavedPart{std::move(*view), std::move(*master)};
+  ASSIGN_OR_RETURN(std::vector<float> view, reader.floats(count));
+  ASSIGN_OR_RETURN(std::vector<float> master, reader.floats(count));
+  return SavedPart{std::move(view), std::move(master)};
 }
 
 }  // namespace
 
 Status Server::load(Bytes state) {
-  if (state_ != State::kNew) return fail(ErrorCode::kState, "load() comes before the first step()");
-  Result<StateReader> reader = StateReader::open(state, head());
-  if (!reader) return forward_error(reader);
+  if (state_ != State::kNew) return wrong_state("load() comes before the first step()");
+  ASSIGN_OR_RETURN(StateReader reader, StateReader::open(state, head()));
   std::uint64_t numbers[3] = {};  // the learning rate, and the bytes of the pull channel and the optimizer
   for (std::uint64_t& number : numbers) {
-    const Result<std::uint64_t> read = reader->number();
-    if (!read) return forward_error(read);
-    number = *read;
+    ASSIGN_OR_RETURN(number, reader.number());
   }
   std::vector<SavedPart> saved;
   for (const auto& part : parts_) {
-    Result<SavedPart> read = read_part(*reader, *part);
-    if (!read) return forward_error(read);
-    saved.push_back(std::move(*read));
+    ASSIGN_OR_RETURN(SavedPart read, read_part(reader, *part));
+    saved.push_back(std::move(read));
   }
-  const Result<Bytes> pull = reader->bytes(numbers[1]);
-  if (!pull) return forward_error(pull);
-  const Result<Bytes> moments = reader->bytes(numbers[2]);
-  if (!moments) return forward_error(moments);
-  if (Status whole = reader->end(); !whole) return whole;
+  ASSIGN_OR_RETURN(const Bytes pull, reader.bytes(numbers[1]));
+  ASSIGN_OR_RETURN(const Bytes moments, reader.bytes(numbers[2]));
+  RETURN_IF_ERROR(reader.end());
   Optimizer optimizer = run_.optimizer;
-  if (Status had = optimizer.load(*moments); !had) return had;
-  if (Status set = optimizer.set_learning_rate(std::bit_cast<double>(numbers[0])); !set) return set;
-  if (Status had = run_.pull->load(*pull); !had) return had;
+  RETURN_IF_ERROR(optimizer.load(moments));
+  RETURN_IF_ERROR(optimizer.set_learning_rate(std::bit_cast<double>(numbers[0])));
+  RETURN_IF_ERROR(run_.pull->load(pull));
   run_.optimizer = std::move(optimizer);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     parts_[i]->load(std::move(saved[i].view), std::move(saved[i].master));
   }
-  run_.step = reader->step();
+  run_.step = reader.step();
   return {};
 }
 
 Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> model, std::string_view optimizer,
                                                      const ServerOptions& options, Transport& transport) {
-  Result<ServedModel> served = ServedModel::make(model, options, transport);
-  if (!served) return forward_error(served);
+  ASSIGN_OR_RETURN(ServedModel served, ServedModel::make(model, options, transport));
   if (transport.rank() >= options.servers) {
-    return fail(ErrorCode::kInvalidArgument,
-                "rank " + std::to_string(transport.rank()) + " is a worker; it takes make_worker");
+    return invalid("rank " + std::to_string(transport.rank()) + " is a worker; it takes make_worker");
   }
-  Result<Optimizer> made = make_optimizer(optimizer);
-  if (!made) return forward_error(made);
-  auto server = std::make_unique<Server>(std::move(*served), std::move(*made), options, transport);
-  if (Status prepared = server->prepare(model); !prepared) return forward_error(prepared);
+  ASSIGN_OR_RETURN(Optimizer made, make_optimizer(optimizer));
+  auto server = std::make_unique<Server>(std::move(served), std::move(made), options, transport);
+  RETURN_IF_ERROR(server->prepare(model));
   set_optional_workers(options, transport);
   return server;
 }
 
 Result<std::vector<std::string>> server_warnings(std::string_view optimizer, const ServerOptions& options) {
-  const auto settings = parse_optimizer(optimizer);
-  if (!settings) return forward_error(settings);
-  const auto push = Spec::parse(options.push, {.pattern = "direct"});
-  if (!push) return forward_error(push);
-  return optimizer_warnings(*push, OptimizerTraits::of(*settings), OptimizerPlace::kServer);
+  ASSIGN_OR_RETURN(const auto settings, parse_optimizer(optimizer));
+  ASSIGN_OR_RETURN(const auto push, Spec::parse(options.push, {.pattern = "direct"}));
+  return optimizer_warnings(push, OptimizerTraits::of(settings), OptimizerPlace::kServer);
 }
 
 }  // namespace deltawire

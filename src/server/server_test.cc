@@ -1,8 +1,6 @@
 // Servers and workers in step: the same bits everywhere, and nothing lost.
 #include "deltawire/server.h"
 
-#include <string>
-
 #include <gtest/gtest.h>
 
 #include "deltawire/optimizer.h"

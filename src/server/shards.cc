@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "deltawire/server.h"
 #include "reduce/patterns/owners.h"
 
@@ -44,7 +44,7 @@ void give_owners(std::vector<ServedPart>& parts, int servers) {
 }  // namespace
 
 Result<std::vector<ServedPart>> serve_parts(std::span<const Named> model, int servers) {
-  if (servers < 1) return fail(ErrorCode::kInvalidArgument, "a model needs one server at least");
+  if (servers < 1) return invalid("a model needs one server at least");
   std::uint64_t total = 0;
   for (const Named& tensor : model) total += tensor.tensor.elements();
   std::uint64_t most = kMostElements;

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "base/byte_writer.h"
 #include "base/crc32c.h"
 #include "base/disk_file.h"
+#include "base/errors.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
 #include "base/os_error.h"
@@ -110,35 +110,32 @@ Result<std::vector<std::byte>> bytes_of(const std::string& path) {
 // The state in a file's bytes.
 Result<Bytes> read(const SnapshotPlace& place, std::uint64_t step, Bytes file) {
   const std::string path = path_of(place, step);
-  if (file.size() < kSnapshotHeadBytes + kSnapshotCrcBytes)
-    return fail(ErrorCode::kTruncated, path + ": was cut");
+  if (file.size() < kSnapshotHeadBytes + kSnapshotCrcBytes) return truncated(path + ": was cut");
   if (std::memcmp(file.data(), kSnapshotMagic.data(), kSnapshotMagic.size()) != 0) {
-    return fail(ErrorCode::kCorrupt, path + ": wrong magic; this is no snapshot");
+    return corrupt(path + ": wrong magic; this is no snapshot");
   }
   const Bytes body = file.first(file.size() - kSnapshotCrcBytes);
   if (crc32c(body) != load_le<std::uint32_t>(file.data() + body.size())) {
-    return fail(ErrorCode::kCorrupt, path + ": the checksum is wrong; the file was changed or cut");
+    return corrupt(path + ": the checksum is wrong; the file was changed or cut");
   }
   // Behind the checksum, which has its place in every version: a changed version is damage.
   const auto version = load_le<std::uint32_t>(file.data() + 8);
-  if (Status known = check_format_version(path, version, kSnapshotVersion); !known)
-    return forward_error(known);
+  RETURN_IF_ERROR(check_format_version(path, version, kSnapshotVersion));
   const std::uint64_t state_bytes = load_le<std::uint64_t>(file.data() + 24);
   const std::uint64_t settings_bytes = load_le<std::uint32_t>(file.data() + 32);
   const std::uint64_t rest = body.size() - kSnapshotHeadBytes;
   if (settings_bytes > rest || state_bytes != rest - settings_bytes) {
-    return fail(ErrorCode::kCorrupt, path + ": its lengths don't fit");
+    return corrupt(path + ": its lengths don't fit");
   }
   const Bytes settings = body.subspan(kSnapshotHeadBytes, settings_bytes);
   const std::string_view saved(reinterpret_cast<const char*>(settings.data()), settings.size());
   if (load_le<std::uint32_t>(file.data() + 12) != static_cast<std::uint32_t>(place.rank) ||
       load_le<std::uint64_t>(file.data() + 16) != step) {
-    return fail(ErrorCode::kCorrupt, path + ": is of another rank or step than its name says");
+    return corrupt(path + ": is of another rank or step than its name says");
   }
   if (saved != place.settings) {
-    return fail(ErrorCode::kMismatch, path + ": was saved with '" + std::string(saved) + "', this is '" +
-                                          place.settings +
-                                          "'; go on with the same settings, or give another folder");
+    return mismatch(path + ": was saved with '" + std::string(saved) + "', this is '" + place.settings +
+                    "'; go on with the same settings, or give another folder");
   }
   return body.subspan(kSnapshotHeadBytes + settings_bytes);
 }
@@ -149,7 +146,7 @@ bool was_damaged(const Error& error) {
 
 Status check(const SnapshotPlace& place) {
   if (place.rank < 0 || place.kept < 1) {
-    return fail(ErrorCode::kInvalidArgument, "a snapshot's rank is 0 or more, and 1 at least is kept");
+    return invalid("a snapshot's rank is 0 or more, and 1 at least is kept");
   }
   if (place.settings.size() > kSettingsMax) {
     return fail(ErrorCode::kLimit, "settings of " + std::to_string(place.settings.size()) +
@@ -161,7 +158,7 @@ Status check(const SnapshotPlace& place) {
 }  // namespace
 
 Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes state) {
-  if (Status checked = check(place); !checked) return checked;
+  RETURN_IF_ERROR(check(place));
   std::vector<std::byte> head(kSnapshotHeadBytes + place.settings.size());
   ByteWriter writer(head);
   writer.text(kSnapshotMagic);
@@ -175,21 +172,19 @@ Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes stat
   store_le<std::uint32_t>(tail.data(), crc32c(state, crc32c(head)));
 
   const std::string path = path_of(place, step);
-  Result<NewFile> file = NewFile::create(path);
-  if (!file) return forward_error(file);
+  ASSIGN_OR_RETURN(NewFile file, NewFile::create(path));
   for (const Bytes piece : {Bytes(head), state, Bytes(tail)}) {
-    if (Status written = write_all(file->descriptor(), piece); !written) {
+    if (Status written = write_all(file.descriptor(), piece); !written) {
       return fail(written.error().code, path + ": " + written.error().message);
     }
   }
-  if (Status flushed = file->flush(); !flushed) return flushed;
-  if (Status placed = file->put_in_place(); !placed) return placed;
+  RETURN_IF_ERROR(file.flush());
+  RETURN_IF_ERROR(file.put_in_place());
 
-  const Result<std::vector<Found>> all = files_of(place);
-  if (!all) return forward_error(all);
+  ASSIGN_OR_RETURN(const std::vector<Found> all, files_of(place));
   std::vector<std::string> old;
-  auto finished = std::ranges::count_if(*all, &Found::is_finished);
-  for (const Found& found : *all) {
+  auto finished = std::ranges::count_if(all, &Found::is_finished);
+  for (const Found& found : all) {
     const bool is_old = found.is_finished && finished-- > place.kept && found.step != place.common;
     if (!found.is_finished || is_old) old.push_back(found.path);
   }
@@ -197,15 +192,13 @@ Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes stat
 }
 
 Result<std::vector<std::uint64_t>> find_snapshots(const SnapshotPlace& place) {
-  if (Status checked = check(place); !checked) return forward_error(checked);
-  const Result<std::vector<Found>> all = files_of(place);
-  if (!all) return forward_error(all);
+  RETURN_IF_ERROR(check(place));
+  ASSIGN_OR_RETURN(const std::vector<Found> all, files_of(place));
   std::vector<std::uint64_t> steps;
-  for (const Found& found : *all) {
+  for (const Found& found : all) {
     if (!found.is_finished) continue;
-    const auto file = bytes_of(found.path);
-    if (!file) return forward_error(file);
-    const Result<Bytes> state = read(place, found.step, *file);
+    ASSIGN_OR_RETURN(const auto file, bytes_of(found.path));
+    const Result<Bytes> state = read(place, found.step, file);
     if (state) {
       steps.push_back(found.step);
     } else if (!was_damaged(state.error())) {
@@ -216,19 +209,16 @@ Result<std::vector<std::uint64_t>> find_snapshots(const SnapshotPlace& place) {
 }
 
 Result<std::vector<std::byte>> read_snapshot(const SnapshotPlace& place, std::uint64_t step) {
-  if (Status checked = check(place); !checked) return forward_error(checked);
-  auto file = bytes_of(path_of(place, step));
-  if (!file) return forward_error(file);
-  const Result<Bytes> state = read(place, step, *file);
-  if (!state) return forward_error(state);
-  return std::vector<std::byte>(state->begin(), state->end());
+  RETURN_IF_ERROR(check(place));
+  ASSIGN_OR_RETURN(auto file, bytes_of(path_of(place, step)));
+  ASSIGN_OR_RETURN(const Bytes state, read(place, step, file));
+  return std::vector<std::byte>(state.begin(), state.end());
 }
 
 Status drop_snapshots_after(const SnapshotPlace& place, std::uint64_t step) {
-  const Result<std::vector<Found>> all = files_of(place);
-  if (!all) return forward_error(all);
+  ASSIGN_OR_RETURN(const std::vector<Found> all, files_of(place));
   std::vector<std::string> later;
-  for (const Found& found : *all) {
+  for (const Found& found : all) {
     if (found.step > step || !found.is_finished) later.push_back(found.path);
   }
   return remove_all(place, later);

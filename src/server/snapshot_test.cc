@@ -7,8 +7,6 @@
 #include <fstream>
 #include <iterator>
 #include <span>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

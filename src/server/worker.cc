@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "deltawire/server.h"
 #include "server/part_worker.h"
 #include "server/served_model.h"
@@ -71,22 +72,20 @@ class Worker final : public ParameterWorker {
 };
 
 Status Worker::prepare(std::span<const Named> model) {
-  auto pull = make_channel(run_.options.pull, {.policy = run_.options.policy, .means = true});
-  if (!pull) return forward_error(pull);
-  auto whole = make_model_channel();
-  if (!whole) return forward_error(whole);
-  run_.pull = std::move(*pull);
-  run_.whole = std::move(*whole);
+  ASSIGN_OR_RETURN(auto pull,
+                   make_channel(run_.options.pull, {.policy = run_.options.policy, .means = true}));
+  ASSIGN_OR_RETURN(auto whole, make_model_channel());
+  run_.pull = std::move(pull);
+  run_.whole = std::move(whole);
   const std::span<const ServedPart> parts = run_.model.parts();
   std::size_t number = 0;
   for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
     first_part_.push_back(number);
     auto* values = static_cast<float*>(model[tensor].tensor.values);
     for (; number < parts.size() && parts[number].tensor == tensor; ++number) {
-      auto channel = run_.make_push_channel();
-      if (!channel) return forward_error(channel);
+      ASSIGN_OR_RETURN(auto channel, run_.make_push_channel());
       parts_.push_back(
-          std::make_unique<PartWorker>(run_, number, values + parts[number].first, std::move(*channel)));
+          std::make_unique<PartWorker>(run_, number, values + parts[number].first, std::move(channel)));
       run_.input.resize(std::max<std::size_t>(run_.input.size(), parts[number].count));
     }
   }
@@ -97,12 +96,12 @@ Status Worker::prepare(std::span<const Named> model) {
 
 Status Worker::check_open(std::size_t tensor) const {
   if (state_ != State::kOpen) {
-    return fail(ErrorCode::kState, state_ == State::kNew ? "open() comes before all else"
-                                                         : "this worker has ended; make another one");
+    return wrong_state(state_ == State::kNew ? "open() comes before all else"
+                                             : "this worker has ended; make another one");
   }
   if (tensor >= run_.model.tensor_count()) {
-    return fail(ErrorCode::kInvalidArgument, "tensor " + std::to_string(tensor) + " of a model of " +
-                                                 std::to_string(run_.model.tensor_count()));
+    return invalid("tensor " + std::to_string(tensor) + " of a model of " +
+                   std::to_string(run_.model.tensor_count()));
   }
   return {};
 }
@@ -123,7 +122,7 @@ Status Worker::settled(Status status) {
 }
 
 Status Worker::open(Deadline deadline) {
-  if (state_ != State::kNew) return fail(ErrorCode::kState, "this worker is open already");
+  if (state_ != State::kNew) return wrong_state("this worker is open already");
   state_ = State::kOpen;
   return settled(fetch(deadline));
 }
@@ -131,23 +130,21 @@ Status Worker::open(Deadline deadline) {
 Status Worker::fetch(Deadline deadline) {
   for (const auto& part : parts_) part->post();
   for (const auto& part : parts_) {
-    if (Status fetched = part->fetch(*parts_.front(), deadline); !fetched) return fetched;
+    RETURN_IF_ERROR(part->fetch(*parts_.front(), deadline));
   }
   if (!parts_.empty()) run_.step = version_ = parts_.front()->steps();
   return {};
 }
 
 Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
-  if (Status is_open = check_open(tensor); !is_open) return is_open;
+  RETURN_IF_ERROR(check_open(tensor));
   if (gradient.size() != run_.model.elements(tensor)) {
-    return fail(ErrorCode::kInvalidArgument, "a gradient of " + std::to_string(gradient.size()) +
-                                                 " elements for a tensor of " +
-                                                 std::to_string(run_.model.elements(tensor)));
+    return invalid("a gradient of " + std::to_string(gradient.size()) + " elements for a tensor of " +
+                   std::to_string(run_.model.elements(tensor)));
   }
   for (const auto& part : parts_of(tensor)) {
     if (part->pushes() > run_.step) {
-      return fail(ErrorCode::kState,
-                  "tensor '" + run_.model.name(part->part()) + "' was pushed in this step already");
+      return wrong_state("tensor '" + run_.model.name(part->part()) + "' was pushed in this step already");
     }
     if (Status pushed = part->push(gradient.subspan(part->part().first, part->part().count)); !pushed) {
       return settled(pushed);
@@ -157,23 +154,22 @@ Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
 }
 
 Status Worker::pull(std::size_t tensor, Deadline deadline) {
-  if (Status is_open = check_open(tensor); !is_open) return is_open;
+  RETURN_IF_ERROR(check_open(tensor));
   const std::uint64_t wanted = run_.step + 1 - std::min(run_.options.staleness, run_.step + 1);
   for (const auto& part : parts_of(tensor)) {
     if (part->pushes() <= run_.step && !part->is_closed()) {
-      return fail(ErrorCode::kState,
-                  "tensor '" + run_.model.name(part->part()) + "' was not pushed in this step");
+      return wrong_state("tensor '" + run_.model.name(part->part()) + "' was not pushed in this step");
     }
-    if (Status pulled = settled(part->advance(wanted, deadline)); !pulled) return pulled;
+    RETURN_IF_ERROR(settled(part->advance(wanted, deadline)));
   }
   return {};
 }
 
 Status Worker::pull(Deadline deadline) {
   for (std::size_t tensor = 0; tensor < run_.model.tensor_count(); ++tensor) {
-    if (Status pulled = pull(tensor, deadline); !pulled) return pulled;
+    RETURN_IF_ERROR(pull(tensor, deadline));
   }
-  if (Status is_open = check_any_open(); !is_open) return is_open;
+  RETURN_IF_ERROR(check_any_open());
   return settled(pull_all(deadline));
 }
 
@@ -196,9 +192,7 @@ Result<std::uint64_t> Worker::level_parts(Deadline deadline) {
   while (std::ranges::any_of(parts_, is_behind)) {
     for (const auto& part : parts_) {
       if (run_.has_ended) say_close();
-      if (Status there = run_.has_ended ? part->advance(kToTheEnd, deadline) : part->follow(newest, deadline);
-          !there)
-        return forward_error(there);
+      RETURN_IF_ERROR(run_.has_ended ? part->advance(kToTheEnd, deadline) : part->follow(newest, deadline));
       newest = std::max(newest, part->steps());
     }
   }
@@ -209,13 +203,12 @@ Result<std::uint64_t> Worker::level_parts(Deadline deadline) {
 Status Worker::pull_all(Deadline deadline) {
   while ((run_.may_be_late() || run_.options.staleness > 0) && all_have_come()) {
     for (const auto& part : parts_) {
-      if (Status applied = part->apply(deadline); !applied) return applied;
+      RETURN_IF_ERROR(part->apply(deadline));
     }
   }
-  const auto newest = level_parts(deadline);
-  if (!newest) return forward_error(newest);
-  assert(*newest >= version_);
-  version_ = *newest;
+  ASSIGN_OR_RETURN(const auto newest, level_parts(deadline));
+  assert(newest >= version_);
+  version_ = newest;
   // Where the servers have closed without it, the step is not made.
   const std::uint64_t made = run_.has_ended ? run_.step : run_.step + 1;
   if (std::max(made, version_) > run_.step) ++run_.counts.steps;
@@ -226,16 +219,16 @@ Status Worker::pull_all(Deadline deadline) {
 
 Status Worker::catch_up(Deadline deadline) {
   if (state_ == State::kNew) return {};
-  if (Status is_open = check_any_open(); !is_open) return is_open;
+  RETURN_IF_ERROR(check_any_open());
   for (const auto& part : parts_) {
-    if (Status level = settled(part->advance(run_.step, deadline)); !level) return level;
+    RETURN_IF_ERROR(settled(part->advance(run_.step, deadline)));
   }
   if (!run_.has_ended) version_ = std::max(version_, run_.step);
   return {};
 }
 
 Status Worker::close(Deadline deadline) {
-  if (Status is_open = check_any_open(); !is_open) return is_open;
+  RETURN_IF_ERROR(check_any_open());
   Status left = settled(leave(deadline));
   if (left) state_ = State::kClosed;
   return left;
@@ -250,14 +243,13 @@ void Worker::say_close() {
 Status Worker::leave(Deadline deadline) {
   say_close();
   for (const auto& part : parts_) {
-    if (Status ended = part->advance(kToTheEnd, deadline); !ended) return ended;
+    RETURN_IF_ERROR(part->advance(kToTheEnd, deadline));
     version_ = std::max(version_, part->steps());
   }
-  if (Status whole = check_whole(); !whole) return whole;
+  RETURN_IF_ERROR(check_whole());
   run_.step = std::max(run_.step, version_);
   for (Handle& send : closes_) {
-    if (const auto gone = run_.transport.wait(std::exchange(send, Handle::kNone), deadline); !gone)
-      return forward_error(gone);
+    RETURN_IF_ERROR(run_.transport.wait(std::exchange(send, Handle::kNone), deadline));
   }
   return {};
 }
@@ -281,7 +273,7 @@ Status Worker::check_whole() const {
 
 Status Worker::add_residual(std::size_t tensor, std::span<float> sum) const {
   if (tensor >= run_.model.tensor_count() || sum.size() != run_.model.elements(tensor)) {
-    return fail(ErrorCode::kInvalidArgument, "no such tensor, or one of another count");
+    return invalid("no such tensor, or one of another count");
   }
   for (const auto& part : parts_of(tensor)) {
     part->add_residual(sum.subspan(part->part().first, part->part().count));
@@ -300,37 +292,33 @@ StateHead Worker::head() const {
 Result<std::vector<std::byte>> Worker::save() const {
   StateWriter writer(head());
   for (const auto& part : parts_) {
-    if (Status saved = part->save(writer); !saved) return forward_error(saved);
+    RETURN_IF_ERROR(part->save(writer));
   }
   return writer.finish();
 }
 
 Status Worker::load(Bytes state) {
-  if (state_ != State::kNew) return fail(ErrorCode::kState, "load() comes before open()");
-  Result<StateReader> reader = StateReader::open(state, head());
-  if (!reader) return forward_error(reader);
+  if (state_ != State::kNew) return wrong_state("load() comes before open()");
+  ASSIGN_OR_RETURN(StateReader reader, StateReader::open(state, head()));
   std::vector<PartWorker::Saved> saved;
   for (const auto& part : parts_) {
-    Result<PartWorker::Saved> read = part->read(*reader);
-    if (!read) return forward_error(read);
-    saved.push_back(std::move(*read));
+    ASSIGN_OR_RETURN(PartWorker::Saved read, part->read(reader));
+    saved.push_back(std::move(read));
   }
-  if (Status whole = reader->end(); !whole) return whole;
+  RETURN_IF_ERROR(reader.end());
   for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i]->load(std::move(saved[i]));
-  run_.step = reader->step();  // open() has the servers'
+  run_.step = reader.step();  // open() has the servers'
   return {};
 }
 
 Result<std::unique_ptr<ParameterWorker>> make_worker(std::span<const Named> model,
                                                      const ServerOptions& options, Transport& transport) {
-  Result<ServedModel> served = ServedModel::make(model, options, transport);
-  if (!served) return forward_error(served);
+  ASSIGN_OR_RETURN(ServedModel served, ServedModel::make(model, options, transport));
   if (transport.rank() < options.servers) {
-    return fail(ErrorCode::kInvalidArgument,
-                "rank " + std::to_string(transport.rank()) + " is a server; it takes make_server");
+    return invalid("rank " + std::to_string(transport.rank()) + " is a server; it takes make_server");
   }
-  auto worker = std::make_unique<Worker>(std::move(*served), options, transport);
-  if (Status prepared = worker->prepare(model); !prepared) return forward_error(prepared);
+  auto worker = std::make_unique<Worker>(std::move(served), options, transport);
+  RETURN_IF_ERROR(worker->prepare(model));
   set_optional_workers(options, transport);
   return worker;
 }

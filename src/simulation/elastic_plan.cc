@@ -1,6 +1,5 @@
 #include "simulation/elastic_plan.h"
 
-#include <algorithm>
 #include <array>
 
 namespace deltawire::simulation {

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "simulation/elastic_run.h"
 #include "transport/mesh/engine.h"
 
@@ -290,17 +289,15 @@ class Epoch {
       const std::size_t first = all.size() * bucket / buckets;
       const std::size_t end = all.size() * (bucket + 1) / buckets;
       const Step step{number, static_cast<std::uint32_t>(bucket), bucket + 1 == buckets};
-      const auto report =
-          reducer.all_reduce(std::span(all).subspan(first, end - first), step, transport, deadline);
-      if (!report) return forward_error(report);
+      RETURN_IF_ERROR(
+          reducer.all_reduce(std::span(all).subspan(first, end - first), step, transport, deadline));
     }
     const auto seen = seen_.find({number, id});
     if (seen == seen_.end()) return {};
     const std::string of_step = " of step " + std::to_string(number) + " of member " + std::to_string(id);
     if (seen->second->means != hash_of(tensors)) breaks("had other means" + of_step);
-    const auto state = reducer.save();
-    if (!state) return forward_error(state);
-    if (*state != seen->second->state) breaks("had other residuals" + of_step);
+    ASSIGN_OR_RETURN(const auto state, reducer.save());
+    if (state != seen->second->state) breaks("had other residuals" + of_step);
     return {};
   }
 

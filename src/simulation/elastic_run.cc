@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/errors.h"
 #include "elastic/messages.h"
 #include "transport/mesh/control_message.h"
 
@@ -177,13 +178,11 @@ ElasticOptions ElasticRun::options_of(ElasticLife& own) {
 Status ElasticRun::train(ElasticLife& own) {
   ReducerOptions options;
   options.threads = 1;
-  auto opened = ElasticSession::open(plan_.spec, options, options_of(own));
-  if (!opened) return forward_error(opened);
-  own.session = *std::move(opened);
+  ASSIGN_OR_RETURN(own.session, ElasticSession::open(plan_.spec, options, options_of(own)));
   own.has_met = true;
   own.met = scheduler_.read();
   own.look();
-  if (Status taken = take_state(own); !taken) return taken;
+  RETURN_IF_ERROR(take_state(own));
   while (own.session->steps() < plan_.steps && !own.is_dead) {
     // The others wait for a process that has just joined.
     const bool has_just_joined = own.process >= plan_.world && own.memory == 0;
@@ -228,7 +227,7 @@ Status ElasticRun::take_state(ElasticLife& own) {
   std::size_t at = 0;
   for (auto& tensor : own.weights) {
     const Bytes bytes = (*state)[at++].bytes;
-    if (bytes.size() != 4 * tensor.size()) return fail(ErrorCode::kState, "an array of the state is cut");
+    if (bytes.size() != 4 * tensor.size()) return wrong_state("an array of the state is cut");
     std::memcpy(tensor.data(), bytes.data(), bytes.size());
   }
   std::memcpy(&own.history, (*state)[at].bytes.data(), sizeof own.history);

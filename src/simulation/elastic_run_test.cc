@@ -2,9 +2,6 @@
 #include "simulation/elastic_run.h"
 
 #include <algorithm>
-#include <chrono>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

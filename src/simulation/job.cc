@@ -1,6 +1,5 @@
 #include "simulation/job.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace deltawire::simulation {

@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cmath>
 #include <map>
-#include <string>
 #include <utility>
 
 #include "base/random.h"

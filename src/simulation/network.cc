@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <utility>
 
 #include "transport/mesh/scoped_unlock.h"
 

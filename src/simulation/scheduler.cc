@@ -1,9 +1,5 @@
 #include "simulation/scheduler.h"
 
-#include <algorithm>
-#include <cassert>
-#include <utility>
-
 namespace deltawire::simulation {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "server/served_model.h"
 #include "simulation/served_run.h"
 #include "simulation/work.h"
@@ -118,12 +119,12 @@ template <class Rank>
 Status ServedRank::resume(Rank& rank) {
   if (plan_.every == 0) return {};
   const std::uint64_t step = run_.resumed_at();
-  if (Status goes_on = come_to(step, Fault::Point::kBegin); !goes_on) return goes_on;
+  RETURN_IF_ERROR(come_to(step, Fault::Point::kBegin));
   const bool has_saved = run_.snapshots().has(rank_, step);
   if (has_saved) {
     std::vector<std::byte> state;
     report(run_.snapshots().read(job_, rank_, step, state));
-    if (Status loaded = rank.load(state); !loaded) return loaded;
+    RETURN_IF_ERROR(rank.load(state));
   }
   report(run_.snapshots().drop_after(job_, rank_, step));
   if (rank_ < plan_.options.servers && !has_saved) save(rank, step, true);
@@ -133,11 +134,11 @@ Status ServedRank::resume(Rank& rank) {
 Status ServedRank::serve() {
   model_ = gradient(kModel, 0, plan_.longest);
   const auto server = *make_server(named(model_), plan_.optimizer, plan_.options, *transport_);
-  if (Status resumed = resume(*server); !resumed) return resumed;
+  RETURN_IF_ERROR(resume(*server));
   reach(server->steps());
   for (;;) {
     const std::uint64_t step = server->steps();
-    if (Status goes_on = come_to(step, Fault::Point::kBegin); !goes_on) return goes_on;
+    RETURN_IF_ERROR(come_to(step, Fault::Point::kBegin));
     Gradient masters;
     Gradient views;
     for (std::size_t i = 0; i < server->parts().size(); ++i) {
@@ -151,7 +152,7 @@ Status ServedRank::serve() {
     reach(step + 1);
     note("has made step " + std::to_string(step));
     report(see_step(*server, views, std::move(masters)));
-    if (Status goes_on = come_to(step, Fault::Point::kAfterVote); !goes_on) return goes_on;
+    RETURN_IF_ERROR(come_to(step, Fault::Point::kAfterVote));
     if (plan_.every > 0 && (step + 1) % plan_.every == 0) save(*server, step + 1);
   }
 }
@@ -193,14 +194,14 @@ Gradient ServedRank::waits_in(const ParameterWorker& worker) const {
 Status ServedRank::work() {
   model_ = gradient(kOther, 0, plan_.longest);
   const auto worker = *make_worker(named(model_), plan_.options, *transport_);
-  if (Status resumed = resume(*worker); !resumed) return resumed;
-  if (Status opened = timed("open", [&](Deadline by) { return worker->open(by); }); !opened) return opened;
+  RETURN_IF_ERROR(resume(*worker));
+  RETURN_IF_ERROR(timed("open", [&](Deadline by) { return worker->open(by); }));
   see_model(worker->version());
   waits_ = waits_in(*worker);
   while (worker->step() < last_step() && !worker->has_ended()) {
-    if (Status taken = take_step(*worker); !taken) return taken;
+    RETURN_IF_ERROR(take_step(*worker));
   }
-  if (Status closed = timed("close", [&](Deadline by) { return worker->close(by); }); !closed) return closed;
+  RETURN_IF_ERROR(timed("close", [&](Deadline by) { return worker->close(by); }));
   see_model(worker->version());
   check_rest(*worker);
   return {};
@@ -227,16 +228,14 @@ Status ServedRank::push_all(ParameterWorker& worker) {
   const Gradient own = gradient(worker_number(), worker.step(), plan_.longest);
   for (std::size_t tensor = model_.size(); tensor-- > 0;) {
     if (dice_.one_in(2)) job_.scheduler().sleep(dice_.time_between(1ns, job_.plan().pause / 4));
-    if (Status pushed = worker.push(tensor, own[tensor]); !pushed) return pushed;
+    RETURN_IF_ERROR(worker.push(tensor, own[tensor]));
   }
   return {};
 }
 
 Status ServedRank::pull_all(ParameterWorker& worker) {
   for (std::size_t tensor = 0; plan_.is_eager && tensor < model_.size(); ++tensor) {
-    if (Status pulled = timed("pull", [&](Deadline by) { return worker.pull(tensor, by); }); !pulled) {
-      return pulled;
-    }
+    RETURN_IF_ERROR(timed("pull", [&](Deadline by) { return worker.pull(tensor, by); }));
   }
   return timed("pull", [&](Deadline by) { return worker.pull(by); });
 }
@@ -284,17 +283,17 @@ void ServedRank::lose_rest(std::span<float> part, std::size_t number, std::uint6
 Status ServedRank::take_step(ParameterWorker& worker) {
   const std::uint64_t step = worker.step();
   job_.scheduler().sleep(dice_.time_between(1ns, job_.plan().pause));
-  if (Status goes_on = come_to(step, Fault::Point::kBegin); !goes_on) return goes_on;
-  if (Status pushed = push_all(worker); !pushed) return pushed;
-  if (Status goes_on = come_to(step, Fault::Point::kBeforeVote); !goes_on) return goes_on;
-  if (Status pulled = pull_all(worker); !pulled) return pulled;
+  RETURN_IF_ERROR(come_to(step, Fault::Point::kBegin));
+  RETURN_IF_ERROR(push_all(worker));
+  RETURN_IF_ERROR(come_to(step, Fault::Point::kBeforeVote));
+  RETURN_IF_ERROR(pull_all(worker));
   see_model(worker.version());
   if (knows_what_was_sent()) {
     Gradient waits = waits_in(worker);
     run_.sent(job_, rank_, step, sent_in(step, waits, worker.has_ended()));
     waits_ = std::move(waits);
   }
-  if (Status goes_on = come_to(step, Fault::Point::kAfterVote); !goes_on) return goes_on;
+  RETURN_IF_ERROR(come_to(step, Fault::Point::kAfterVote));
   if (plan_.every == 0 || worker.step() % plan_.every != 0) return {};
   const Status level = timed("catch_up", [&](Deadline by) { return worker.catch_up(by); });
   if (level) save(worker, worker.step());

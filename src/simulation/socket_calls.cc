@@ -1,7 +1,6 @@
 // The system's calls of the code with which ranks meet: linked with --wrap (CMakeLists.txt), a call comes
 // here first, and goes to the simulation's sockets if there are any.
 #include <cerrno>
-#include <span>
 
 #include <linux/sockios.h>
 #include <linux/tcp.h>

@@ -4,8 +4,6 @@
 #include <array>
 #include <cassert>
 #include <cerrno>
-#include <utility>
-#include <vector>
 
 #include <arpa/inet.h>
 

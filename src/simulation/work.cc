@@ -1,15 +1,13 @@
 #include "simulation/work.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "reduce/vote.h"
-#include "simulation/job.h"
 #include "simulation/ledger.h"
 
 namespace deltawire::simulation {
@@ -84,13 +82,11 @@ Status Messages::wait_for_all(Transport& transport, std::uint64_t number, Deadli
     for (const Message& message : *list) handles.push_back(message.handle);
   }
   if (number % 2 == 0) {
-    const Status any =
-        in_time(job_, rank_, "wait_any", deadline, [&] { return transport.wait_any(handles, deadline); });
-    if (!any) return any;
+    RETURN_IF_ERROR(
+        in_time(job_, rank_, "wait_any", deadline, [&] { return transport.wait_any(handles, deadline); }));
   }
   for (const Handle handle : handles) {
-    const auto got = in_time(job_, rank_, "wait", deadline, [&] { return transport.wait(handle, deadline); });
-    if (!got) return forward_error(got);
+    RETURN_IF_ERROR(in_time(job_, rank_, "wait", deadline, [&] { return transport.wait(handle, deadline); }));
   }
   return {};
 }
@@ -206,8 +202,7 @@ Status Training::finish_all(Deadline deadline) {
   // step's time begins anew.
   const Deadline by = deadline + job_.plan().timeout + settling(job_);
   for (std::size_t bucket = 0; bucket < job_.plan().buckets; ++bucket) {
-    const auto report = in_time(job_, rank_, "finish", by, [&] { return reducer_->finish(); });
-    if (!report) return forward_error(report);
+    RETURN_IF_ERROR(in_time(job_, rank_, "finish", by, [&] { return reducer_->finish(); }));
   }
   return {};
 }

@@ -1,7 +1,6 @@
 // The steps of a rank's program: plain messages and votes, or a reducer.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
 

@@ -1,6 +1,5 @@
 // docs/reference/format.md, sections 3 and 5: where each field is, and how long it is.
 #include <array>
-#include <limits>
 #include <span>
 #include <string>
 #include <vector>

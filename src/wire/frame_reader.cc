@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
 #include "base/varint.h"
@@ -23,23 +24,21 @@ constexpr auto kInfinity = std::bit_cast<std::uint32_t>(std::numeric_limits<floa
 
 Status check_start(Bytes bytes) {
   if (bytes.size() < kFixedBytes) {
-    return fail(ErrorCode::kTruncated, "frame: " + std::to_string(bytes.size()) +
-                                           " bytes, fewer than any frame has (" +
-                                           std::to_string(kFixedBytes) + ")");
+    return truncated("frame: " + std::to_string(bytes.size()) + " bytes, fewer than any frame has (" +
+                     std::to_string(kFixedBytes) + ")");
   }
   if (load_le<std::uint32_t>(bytes.data() + kMagicAt) != kFrameMagic) {
-    return fail(ErrorCode::kCorrupt, "frame: wrong magic number; these bytes are not a deltawire frame");
+    return corrupt("frame: wrong magic number; these bytes are not a deltawire frame");
   }
   const auto version = std::to_integer<std::uint8_t>(bytes[kVersionAt]);
-  if (Status known = check_format_version("frame", version, {kFrameVersion, kNewestFrameVersion}); !known)
-    return known;
+  RETURN_IF_ERROR(check_format_version("frame", version, {kFrameVersion, kNewestFrameVersion}));
   const std::uint64_t head_bytes = load_le<std::uint32_t>(bytes.data() + kHeadBytesAt);
-  if (head_bytes < kFixedBytes) return fail(ErrorCode::kCorrupt, "frame: its head has no legal length");
-  if (head_bytes > bytes.size()) return fail(ErrorCode::kTruncated, "frame: ends within its head");
+  if (head_bytes < kFixedBytes) return corrupt("frame: its head has no legal length");
+  if (head_bytes > bytes.size()) return truncated("frame: ends within its head");
   const Bytes head = bytes.first(head_bytes);
   if (crc32c(head.subspan(kParamsHashAt), crc32c(head.first(kCrcAt))) !=
       load_le<std::uint32_t>(head.data() + kCrcAt)) {
-    return fail(ErrorCode::kCorrupt, "frame: the head's checksum is wrong; the bytes changed on the way");
+    return corrupt("frame: the head's checksum is wrong; the bytes changed on the way");
   }
   return {};
 }
@@ -145,7 +144,7 @@ Status FrameReader::read_header() {
   message.rank = fields.number<std::uint16_t>();
   message.world = fields.number<std::uint16_t>();
   if (!fields.require(message.rank < message.world)) {
-    return fail(ErrorCode::kCorrupt, "frame: its header has a field that is not legal");
+    return corrupt("frame: its header has a field that is not legal");
   }
   segments_ = fields.rest();
   header_bytes_ = head_.size() - segments_.size();
@@ -159,43 +158,42 @@ Status FrameReader::check_segments(std::uint64_t payload_bytes) const {
     const std::uint32_t chunks = read_segment(fields, version_).chunks;
     for (std::uint32_t k = 0; k < chunks && fields.ok(); ++k) chunk_bytes += read_chunk(fields).bytes;
     if (!fields.ok()) {
-      return fail(ErrorCode::kCorrupt,
-                  "frame: segment " + std::to_string(i) + " has a field that is not legal");
+      return corrupt("frame: segment " + std::to_string(i) + " has a field that is not legal");
     }
   }
-  if (!fields.rest().empty()) return fail(ErrorCode::kCorrupt, "frame: bytes follow the last segment");
-  if (chunk_bytes != payload_bytes) return fail(ErrorCode::kCorrupt, "frame: chunks do not fill the payload");
+  if (!fields.rest().empty()) return corrupt("frame: bytes follow the last segment");
+  if (chunk_bytes != payload_bytes) return corrupt("frame: chunks do not fill the payload");
   return {};
 }
 
 // `bytes` begin with the head; `bytes_there` is how many bytes of the frame there are.
 Status FrameReader::read_head(Bytes bytes, std::uint64_t bytes_there) {
-  if (Status start = check_start(bytes); !start) return start;
+  RETURN_IF_ERROR(check_start(bytes));
   const std::byte* at = bytes.data();
   version_ = std::to_integer<std::uint8_t>(at[kVersionAt]);
   const auto flags = std::to_integer<unsigned>(at[kFlagsAt]);
-  if (flags != 0 && flags != kScaleFlag) return fail(ErrorCode::kCorrupt, "frame: unknown flags are set");
+  if (flags != 0 && flags != kScaleFlag) return corrupt("frame: unknown flags are set");
   segment_count_ = segments_left_ = load_le<std::uint16_t>(at + kSegmentsAt);
   head_ = bytes.first(load_le<std::uint32_t>(at + kHeadBytesAt));
   frame_bytes_ = load_le<std::uint32_t>(at + kFrameBytesAt);
-  if (segment_count_ == 0) return fail(ErrorCode::kCorrupt, "frame: no segments");
+  if (segment_count_ == 0) return corrupt("frame: no segments");
   if (frame_bytes_ > kMaxFrameBytes) {
     return fail(ErrorCode::kLimit, "frame: " + std::to_string(frame_bytes_) + " bytes exceed the limit of " +
                                        std::to_string(kMaxFrameBytes));
   }
-  if (Status header = read_header(); !header) return header;
+  RETURN_IF_ERROR(read_header());
   // If frame_bytes is less than the head's bytes, the difference wraps, and no sum of chunks can equal it.
-  if (Status checked = check_segments(frame_bytes_ - head_.size()); !checked) return checked;
+  RETURN_IF_ERROR(check_segments(frame_bytes_ - head_.size()));
   if (frame_bytes_ > bytes_there) {
-    return fail(ErrorCode::kTruncated, "frame: " + std::to_string(bytes_there) + " of " +
-                                           std::to_string(frame_bytes_) + " bytes are there");
+    return truncated("frame: " + std::to_string(bytes_there) + " of " + std::to_string(frame_bytes_) +
+                     " bytes are there");
   }
   return {};
 }
 
 Result<FrameReader> FrameReader::open(Bytes bytes) {
   FrameReader reader;
-  if (Status head = reader.read_head(bytes, bytes.size()); !head) return forward_error(head);
+  RETURN_IF_ERROR(reader.read_head(bytes, bytes.size()));
   reader.payload_ = bytes.first(reader.frame_bytes_).subspan(reader.head_.size());
   return reader;
 }
@@ -203,9 +201,9 @@ Result<FrameReader> FrameReader::open(Bytes bytes) {
 Result<FrameReader> FrameReader::open(Bytes head, Bytes payload) {
   FrameReader reader;
   const std::uint64_t bytes = head.size() + payload.size();
-  if (Status read = reader.read_head(head, bytes); !read) return forward_error(read);
+  RETURN_IF_ERROR(reader.read_head(head, bytes));
   if (reader.head_.size() != head.size() || reader.frame_bytes_ != bytes) {
-    return fail(ErrorCode::kCorrupt, "frame: its head and its payload are not two pieces");
+    return corrupt("frame: its head and its payload are not two pieces");
   }
   reader.payload_ = payload;
   return reader;
@@ -241,8 +239,8 @@ Status FrameReader::check_chunks(Bytes payload, std::span<const std::uint32_t> e
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const std::uint32_t number = first + static_cast<std::uint32_t>(i);
     if (crc32c_shared(payload.subspan(begin, ends[i] - begin), number, workers) != sums[i]) {
-      return fail(ErrorCode::kCorrupt, "frame: the checksum of chunk " + std::to_string(number) +
-                                           " is wrong; the bytes changed on the way");
+      return corrupt("frame: the checksum of chunk " + std::to_string(number) +
+                     " is wrong; the bytes changed on the way");
     }
     begin = ends[i];
   }
@@ -253,9 +251,7 @@ Result<SegmentView> FrameReader::next() {
   ends_.clear();
   sums_.clear();
   const UncheckedSegment read = next_unchecked(ends_, sums_);
-  if (Status whole = check_chunks(read.payload, ends_, sums_, read.first_chunk); !whole) {
-    return forward_error(whole);
-  }
+  RETURN_IF_ERROR(check_chunks(read.payload, ends_, sums_, read.first_chunk));
   return SegmentView{read.segment, {read.payload, ends_, read.segment.scalar, read.segment.scalar2}};
 }
 

@@ -1,7 +1,6 @@
 // A patch file from anywhere, for models that the seeds were made from; and the same bytes as a model.
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <span>
 #include <string>

@@ -3,7 +3,6 @@
 // it was, or it was refused and nothing changed; a message counts, or is an error.
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <utility>

@@ -2,7 +2,6 @@
 // names the messages that one of them gets.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>

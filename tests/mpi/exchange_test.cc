@@ -1,8 +1,6 @@
 // The contract of Transport, between processes over MPI.
-#include <algorithm>
 #include <random>
 #include <thread>
-#include <utility>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,6 @@
 // Reducers over MPI: bit for bit what the same ranks get as threads in one process.
 #include "deltawire/reducer.h"
 
-#include <cmath>
 #include <thread>
 
 #include <gtest/gtest.h>

@@ -2,7 +2,6 @@
 // Every test prints it, for docs/guides/parameter-server.md.
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>

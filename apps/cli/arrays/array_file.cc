@@ -1,7 +1,6 @@
 #include "cli/arrays/array_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <ostream>

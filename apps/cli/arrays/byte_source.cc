@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/errors.h"
+
 namespace deltawire::cli {
 namespace {
 
@@ -45,9 +47,8 @@ class PipeSource final : public ByteSource {
     const std::size_t used = std::min(out.size(), front_.size() - taken_);
     if (used > 0) std::memcpy(out.data(), front_.data() + taken_, used);
     taken_ += used;
-    const auto got = read_next(descriptor_, out.subspan(used));
-    if (!got) return forward_error(got);
-    return used + *got;
+    ASSIGN_OR_RETURN(const auto got, read_next(descriptor_, out.subspan(used)));
+    return used + got;
   }
 
  private:
@@ -67,29 +68,23 @@ tl::unexpected<Error> no_end(std::uint64_t most) {
 }
 
 Result<Descriptor> copy_to_unnamed_file(ByteSource& source) {
-  Result<Descriptor> file = make_unnamed_file();
-  if (!file) return file;
+  ASSIGN_OR_RETURN(Descriptor file, make_unnamed_file());
   const std::uint64_t most = most_of(source);
   std::uint64_t copied = 0;
   std::vector<std::byte> block(kCopyBlockBytes);
   while (true) {
-    const Result<std::size_t> got = source.read(block);
-    if (!got) return forward_error(got);
-    copied += *got;
+    ASSIGN_OR_RETURN(const std::size_t got, source.read(block));
+    copied += got;
     if (copied > most) return no_end(most);
-    if (Status written = write_all(file->get(), Bytes(block).first(*got)); !written) {
-      return forward_error(written);
-    }
-    if (*got < block.size()) return file;
+    RETURN_IF_ERROR(write_all(file.get(), Bytes(block).first(got)));
+    if (got < block.size()) return file;
   }
 }
 
 }  // namespace
 
 Result<ByteSource::Place> ByteSource::settle() {
-  Result<Descriptor> file = copy_to_unnamed_file(*this);
-  if (!file) return forward_error(file);
-  settled_ = *std::move(file);
+  ASSIGN_OR_RETURN(settled_, copy_to_unnamed_file(*this));
   return Place{settled_.get(), 0};
 }
 

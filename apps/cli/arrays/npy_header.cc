@@ -1,5 +1,3 @@
-#include <limits>
-#include <utility>
 
 #include "cli/arrays/npy.h"
 

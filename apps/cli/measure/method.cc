@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/errors.h"
 #include "cli/measure/errors.h"
 #include "cli/measure/input.h"
 #include "cli/measure/replay.h"
@@ -30,30 +31,29 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 class Alone {
  public:
   static Result<Alone> make(const Method& method, const MeasureOptions& options) {
-    auto channel =
-        make_channel(method.canonical, ChannelOptions{.policy = options.policy, .error_feedback = false});
-    if (!channel) return forward_error(channel);
-    return Alone(std::move(*channel), options.streams);
+    ASSIGN_OR_RETURN(auto channel, make_channel(method.canonical, ChannelOptions{.policy = options.policy,
+                                                                                 .error_feedback = false}));
+    return Alone(std::move(channel), options.streams);
   }
 
   // Encodes a step with every stream and adds the errors.
   Status add(const InputStep& step) {
     Parts parts(step, *channel_, step.step);
-    if (Status coded = code(parts, step, 0); !coded) return coded;
+    RETURN_IF_ERROR(code(parts, step, 0));
     Values first = decoded_of(parts, step);
-    if (Status exact = check_lossless(parts, step); !exact) return exact;
+    RETURN_IF_ERROR(check_lossless(parts, step));
     int streams = 1;
     if (streams_wanted_ > 1) {
-      if (Status coded = code(parts, step, 1); !coded) return coded;
+      RETURN_IF_ERROR(code(parts, step, 1));
       if (!same_as(first, parts)) streams = streams_wanted_;
     }
     // A method without random numbers gives the same message with every stream, and counts once.
     ErrorSums sums;
     double bytes = 0;
     for (int stream = 0; stream < streams; ++stream) {
-      if (Status coded = code(parts, step, stream); !coded) return coded;
+      RETURN_IF_ERROR(code(parts, step, stream));
       if (stream == 0 && !same_as(first, parts)) {
-        return fail(ErrorCode::kMismatch, "the same input gave other values when it was encoded again");
+        return mismatch("the same input gave other values when it was encoded again");
       }
       for (std::size_t i = 0; i < step.tensors.size(); ++i) {
         sums.add(parts.decoded(i), step.tensors[i].values);
@@ -103,8 +103,7 @@ class Alone {
       const Named& sent = parts.sent().parts[i];
       if (sent.tensor.has_keys() || !channel_->codec_of(sent, step.step).info().lossless) continue;
       if (!same_bits(parts.decoded(i), step.tensors[i].values)) {
-        return fail(ErrorCode::kMismatch,
-                    "is lossless, but \"" + step.tensors[i].name + "\" came back changed");
+        return mismatch("is lossless, but \"" + step.tensors[i].name + "\" came back changed");
       }
     }
     return {};
@@ -135,20 +134,18 @@ class Alone {
 };
 
 Status measure_alone(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
-  auto alone = Alone::make(method, options);
-  if (!alone) return forward_error(alone);
+  ASSIGN_OR_RETURN(auto alone, Alone::make(method, options));
   for (const InputStep& step : input.steps) {
     if (interrupted()) return {};
-    if (Status added = alone->add(step); !added) return added;
+    RETURN_IF_ERROR(alone.add(step));
   }
-  alone->fill(row);
+  alone.fill(row);
   return {};
 }
 
 // Sends twenty steps: the input's steps, repeated.
 Status measure_feedback(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
-  auto replay = Replay::make(method.canonical, options.policy);
-  if (!replay) return forward_error(replay);
+  ASSIGN_OR_RETURN(auto replay, Replay::make(method.canonical, options.policy));
   double bytes = 0;
   double values = 0;
   for (int i = 0; i < kFeedbackSteps; ++i) {
@@ -156,7 +153,7 @@ Status measure_feedback(const Method& method, const Input& input, const MeasureO
     const std::size_t turn = static_cast<std::size_t>(i) / input.steps.size();
     const InputStep& step = input.steps[static_cast<std::size_t>(i) % input.steps.size()];
     // Step numbers, and so random numbers, never repeat.
-    const auto taken = replay->take(step, step.step + turn * input.steps.back().step);
+    const auto taken = replay.take(step, step.step + turn * input.steps.back().step);
     if (!taken) {
       return fail(taken.error().code, "in step " + std::to_string(i + 1) + " of " +
                                           std::to_string(kFeedbackSteps) + ": " + taken.error().message);
@@ -166,21 +163,21 @@ Status measure_feedback(const Method& method, const Input& input, const MeasureO
     row.feedback_relative_l2 = taken->so_far;
   }
   row.feedback_bits_per_value = 8 * bytes / values;
-  row.error_feedback = replay->channel().any(&CodecInfo::error_feedback);
-  if (replay->lost_share() > kMostLost) {
-    return fail(ErrorCode::kMismatch, "what was received and what waits in the residual are not the input");
+  row.error_feedback = replay.channel().any(&CodecInfo::error_feedback);
+  if (replay.lost_share() > kMostLost) {
+    return mismatch("what was received and what waits in the residual are not the input");
   }
   return {};
 }
 
 Status measure_timed(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
-  const auto speed = measure_speed(method.canonical, options.policy, input.steps.front(), options.seconds);
-  if (!speed) return forward_error(speed);
-  row.encode_gb_s = speed->encode_gb_s;
-  row.decode_gb_s = speed->decode_gb_s;
-  row.copy_gb_s = speed->copy_gb_s;
-  row.encode_to_copy = speed->encode_to_copy;
-  row.decode_to_copy = speed->decode_to_copy;
+  ASSIGN_OR_RETURN(const auto speed,
+                   measure_speed(method.canonical, options.policy, input.steps.front(), options.seconds));
+  row.encode_gb_s = speed.encode_gb_s;
+  row.decode_gb_s = speed.decode_gb_s;
+  row.copy_gb_s = speed.copy_gb_s;
+  row.encode_to_copy = speed.encode_to_copy;
+  row.decode_to_copy = speed.decode_to_copy;
   return {};
 }
 

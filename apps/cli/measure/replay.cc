@@ -5,28 +5,25 @@
 #include <span>
 #include <utility>
 
+#include "base/errors.h"
 #include "cli/measure/input.h"
 
 namespace deltawire::cli {
 Result<Replay> Replay::make(std::string_view codecs, const Policy& policy) {
-  auto channel = make_channel(codecs, ChannelOptions{.policy = policy});
-  if (!channel) return forward_error(channel);
+  ASSIGN_OR_RETURN(auto channel, make_channel(codecs, ChannelOptions{.policy = policy}));
   Replay replay;
-  replay.channel_ = std::move(*channel);
+  replay.channel_ = std::move(channel);
   return replay;
 }
 
 Result<ReplayedStep> Replay::take(const InputStep& step, std::uint64_t number) {
   const MessageId id{.step = number, .rank = 0, .world = 1};
   Parts parts(step, *channel_, number);
-  const auto pieces = channel_->encode(parts.sent(), id);
-  if (!pieces) return forward_error(pieces);
+  ASSIGN_OR_RETURN(const auto pieces, channel_->encode(parts.sent(), id));
   ReplayedStep report;
-  report.bytes = bytes_of(*pieces);
+  report.bytes = bytes_of(pieces);
   report.values = step.values();
-  if (Status decoded = channel_->decode(*pieces, parts.slots(), id, Into::kOverwrite, 1.0F); !decoded) {
-    return forward_error(decoded);
-  }
+  RETURN_IF_ERROR(channel_->decode(pieces, parts.slots(), id, Into::kOverwrite, 1.0F));
   channel_->commit();
   for (std::size_t i = 0; i < step.tensors.size(); ++i) {
     report.errors.add(parts.decoded(i), step.tensors[i].values);

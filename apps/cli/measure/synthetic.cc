@@ -1,10 +1,8 @@
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <random>
 #include <utility>
-#include <vector>
 
 #include "cli/measure/input.h"
 #include "cli/number_text.h"

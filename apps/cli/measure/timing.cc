@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "cli/measure/input.h"
 #include "cli/measure/method.h"
 #include "cli/progress.h"
@@ -44,9 +45,7 @@ class Course {
   // The message stays until the next one: committing only then leaves it to decode().
   Status encode() {
     channel_->commit();
-    const auto pieces = channel_->encode(parts_.sent(), id_);
-    if (!pieces) return forward_error(pieces);
-    pieces_ = *pieces;
+    ASSIGN_OR_RETURN(pieces_, channel_->encode(parts_.sent(), id_));
     return {};
   }
 
@@ -78,7 +77,7 @@ using Action = Status (Course::*)();
 Result<double> time_of(Course& course, Action action, std::uint64_t calls) {
   const double begin = processor_seconds();
   for (std::uint64_t i = 0; i < calls; ++i) {
-    if (Status done = (course.*action)(); !done) return forward_error(done);
+    RETURN_IF_ERROR((course.*action)());
   }
   // No clock ticks faster; a division by 0 says nothing.
   return std::max(processor_seconds() - begin, 1e-9) / static_cast<double>(calls);
@@ -94,15 +93,13 @@ struct Rounds {
 
 Status add_round(Course& course, std::uint64_t calls, Rounds& rounds) {
   const auto copy = time_of(course, &Course::copy, calls);
-  const auto encode = time_of(course, &Course::encode, calls);
-  if (!encode) return forward_error(encode);
-  const auto decode = time_of(course, &Course::decode, calls);
-  if (!decode) return forward_error(decode);
+  ASSIGN_OR_RETURN(const auto encode, time_of(course, &Course::encode, calls));
+  ASSIGN_OR_RETURN(const auto decode, time_of(course, &Course::decode, calls));
   rounds.copy.push_back(*copy);
-  rounds.encode.push_back(*encode);
-  rounds.decode.push_back(*decode);
-  rounds.copy_to_encode.push_back(*copy / *encode);
-  rounds.copy_to_decode.push_back(*copy / *decode);
+  rounds.encode.push_back(encode);
+  rounds.decode.push_back(decode);
+  rounds.copy_to_encode.push_back(*copy / encode);
+  rounds.copy_to_decode.push_back(*copy / decode);
   return {};
 }
 
@@ -110,19 +107,18 @@ Status add_round(Course& course, std::uint64_t calls, Rounds& rounds) {
 
 Result<Speed> measure_speed(std::string_view codecs, const Policy& policy, const InputStep& step,
                             double seconds) {
-  auto channel = make_channel(codecs, ChannelOptions{.policy = policy});
-  if (!channel) return forward_error(channel);
-  Course course(std::move(*channel), step);
+  ASSIGN_OR_RETURN(auto channel, make_channel(codecs, ChannelOptions{.policy = policy}));
+  Course course(std::move(channel), step);
   const std::uint64_t bytes = 4 * step.values();
   const std::uint64_t calls = std::clamp<std::uint64_t>(kLeastBytes / bytes, 1, kMostCalls);
   Rounds rounds;
   Rounds first;  // memory is taken, caches are filled: not counted
-  if (Status done = add_round(course, 1, first); !done) return forward_error(done);
+  RETURN_IF_ERROR(add_round(course, 1, first));
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::duration<double> limit(seconds);
   while (rounds.copy.size() < kLeastRounds ||
          (rounds.copy.size() < kMostRounds && std::chrono::steady_clock::now() - begin < limit)) {
-    if (Status done = add_round(course, calls, rounds); !done) return forward_error(done);
+    RETURN_IF_ERROR(add_round(course, calls, rounds));
     if (interrupted()) break;
   }
   const double giga = 1e-9 * static_cast<double>(bytes);

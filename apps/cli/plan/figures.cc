@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "cli/measure/method.h"
 #include "deltawire/channel.h"
 #include "deltawire/codec.h"
@@ -77,12 +78,12 @@ CodingTime::Message message_at(double gb_s, const InputStep& step) {
 // A whole model is one message here, and many in an exchange.
 Status add_times(const Candidate& candidate, const InputStep& step, const Row& row, CodecFigures& figures) {
   const InputStep small = small_step(step);
-  const auto speed = measure_speed(candidate.codecs.canonical, {.min_elements = 0}, small, 0.01);
-  if (!speed) return forward_error(speed);
+  ASSIGN_OR_RETURN(const auto speed,
+                   measure_speed(candidate.codecs.canonical, {.min_elements = 0}, small, 0.01));
   figures.encode =
-      CodingTime::through(message_at(speed->encode_gb_s, small), message_at(row.encode_gb_s, step));
+      CodingTime::through(message_at(speed.encode_gb_s, small), message_at(row.encode_gb_s, step));
   figures.decode =
-      CodingTime::through(message_at(speed->decode_gb_s, small), message_at(row.decode_gb_s, step));
+      CodingTime::through(message_at(speed.decode_gb_s, small), message_at(row.decode_gb_s, step));
   return {};
 }
 
@@ -101,14 +102,13 @@ std::string spec_of_means(const Candidate& candidate) {
 
 // By what the codecs guarantee, else by what was measured.
 Status add_tier(const Candidate& candidate, const InputStep& step, const Row& row, CodecFigures& figures) {
-  const auto channel = make_channel(candidate.codecs.canonical);
-  if (!channel) return forward_error(channel);
+  ASSIGN_OR_RETURN(const auto channel, make_channel(candidate.codecs.canonical));
   bool lossless = true;
   bool shares_parts = true;
   for (const InputTensor& tensor : step.tensors) {
     Named part{tensor.name, TensorSlot{const_cast<float*>(tensor.values.data()), tensor.values.size()}};
     part.tensor.dims = tensor.shape;
-    const CodecInfo& info = (*channel)->codec_of(part, step.step).info();
+    const CodecInfo& info = channel->codec_of(part, step.step).info();
     lossless = lossless && info.lossless;
     shares_parts = shares_parts && info.shares_parts();
   }

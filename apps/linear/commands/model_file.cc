@@ -1,7 +1,6 @@
 #include "linear/commands/model_file.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>

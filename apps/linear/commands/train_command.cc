@@ -1,6 +1,5 @@
 // deltawire train linear: from a file of sparse rows to a model.
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/errors.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
@@ -121,11 +121,11 @@ std::string exchange_line(const Exchange& exchange) {
 }
 
 Result<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
-  auto store = load_data(options.data, {exchange.rank(), exchange.world()}, cli::interrupted);
-  if (!store) return forward_error(store);
+  ASSIGN_OR_RETURN(auto store,
+                   load_data(options.data, {exchange.rank(), exchange.world()}, cli::interrupted));
   const bool prints = exchange.rank() == 0 && options.json != "-";
   if (exchange.rank() == 0 && exchange.world() > 1) warn_of_optimizer(options);
-  Trainer trainer(options.train, *store, exchange);
+  Trainer trainer(options.train, store, exchange);
   auto model = trainer.run({.epoch =
                                 [&](const EpochReport& report) {
                                   if (!prints) return;

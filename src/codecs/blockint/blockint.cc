@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/bit_functions.h"
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "codecs/block_codec.h"
 #include "codecs/kernels/steps.h"
@@ -155,11 +156,9 @@ class Blockint final : public BlockCodec<Shape> {
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
-  const auto bits = choice_parameter(spec, "bits", kBits, 0);
-  if (!bits) return forward_error(bits);
-  const auto block = choice_parameter(spec, "block", kBlocks, 2);
-  if (!block) return forward_error(block);
-  return std::make_unique<const Blockint>(Shape{kFirstBlock << *block, *bits == 0 ? 8U : 4U});
+  ASSIGN_OR_RETURN(const auto bits, choice_parameter(spec, "bits", kBits, 0));
+  ASSIGN_OR_RETURN(const auto block, choice_parameter(spec, "block", kBlocks, 2));
+  return std::make_unique<const Blockint>(Shape{kFirstBlock << block, bits == 0 ? 8U : 4U});
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "base/bit_functions.h"
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
@@ -188,13 +189,13 @@ Status decode_position_chunk(const PositionKeys& form, const PositionChunk& read
 // Decodes all chunks of a part, whose heads have been looked at.
 Status decode_position_chunks(const PositionKeys& form, const PartView& in, const DecodeRules& rules,
                               DecodeTarget& target) {
-  if (auto ok = sparse::check_count("fastsgd", target.dimension); !ok) return ok;
+  RETURN_IF_ERROR(sparse::check_count("fastsgd", target.dimension));
   Keys keys;
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     PositionChunk read;
     const Fault fault = read_position_chunk(chunk_of(in, i), i == 0, i + 1 == in.chunk_ends.size(), read);
     if (fault != Fault::kNone) return fault_status(fault, i);
-    if (auto ok = decode_position_chunk(form, read, i, rules, target, keys); !ok) return ok;
+    RETURN_IF_ERROR(decode_position_chunk(form, read, i, rules, target, keys));
   }
   return {};
 }
@@ -289,19 +290,18 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
                                 const Exec& exec) const override {
     const PairInput input = pair_input(part);
     const Totals totals = kernels_.sum(input);
-    const auto sum = rounded_sum(totals.sum);
-    if (!sum) return forward_error(sum);
+    ASSIGN_OR_RETURN(const auto sum, rounded_sum(totals.sum));
     Workspace& workspace = workspace_in(exec.scratch);
-    const CodeScale scale{static_cast<double>(*sum), powers_.data()};
-    const Codebook book = *sum == 0 ? Codebook{}  // there is nothing to send
-                                    : codebook(input, scale, totals.least, part.view.elements(), workspace);
-    return write_chunks(input, book, *sum, out, workspace);
+    const CodeScale scale{static_cast<double>(sum), powers_.data()};
+    const Codebook book = sum == 0 ? Codebook{}  // there is nothing to send
+                                   : codebook(input, scale, totals.least, part.view.elements(), workspace);
+    return write_chunks(input, book, sum, out, workspace);
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, count));
     DecodeTarget target{{.dimension = count}};
-    if (auto ok = decode_chunks(in, target); !ok) return ok;
+    RETURN_IF_ERROR(decode_chunks(in, target));
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkBytes chunk = chunk_of(in, i);
       const ChunkSections bits =
@@ -379,9 +379,9 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
       pairs += chunk.head.pairs;
     }
     if (pairs > elements) {
-      return fail(ErrorCode::kCorrupt, "fastsgd: " + std::to_string(pairs) + " pairs in " +
-                                           std::to_string(in.chunk_ends.size()) + " chunks for " +
-                                           std::to_string(elements) + " elements");
+      return corrupt("fastsgd: " + std::to_string(pairs) + " pairs in " +
+                     std::to_string(in.chunk_ends.size()) + " chunks for " + std::to_string(elements) +
+                     " elements");
     }
     return check_scalar("fastsgd", "the sum", in.scalar);
   }
@@ -421,9 +421,8 @@ Result<std::uint32_t> tau_parameter(const ParsedSpec& spec) {
     const char* end = given.value.data() + given.value.size();
     const auto [read_to, error] = std::from_chars(given.value.data(), end, tau);
     if (error == std::errc() && read_to == end && tau >= 1 && tau <= kMaxCode) return tau;
-    return fail(ErrorCode::kInvalidArgument, "fastsgd: tau=" + std::string(given.value) +
-                                                 " is out of range: give auto or a whole number 1 to " +
-                                                 std::to_string(kMaxCode));
+    return invalid("fastsgd: tau=" + std::string(given.value) +
+                   " is out of range: give auto or a whole number 1 to " + std::to_string(kMaxCode));
   }
   return kAutoTau;
 }
@@ -432,20 +431,15 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   constexpr std::string_view kFlagBits[] = {"1", "2", "3", "4", "5"};
   constexpr std::string_view kSwitch[] = {"off", "on"};
   constexpr std::string_view kKeyCodes[] = {"flags", "auto"};
-  const auto b = float_parameter(spec, "b", {.low = 1.02F, .high = kBaseEnd, .default_value = 1.1F});
-  if (!b) return forward_error(b);
-  const auto tau = tau_parameter(spec);
-  if (!tau) return forward_error(tau);
-  const auto keep = fraction_parameter(spec, "keep", {.low = 1e-6F, .high = 1, .default_value = 0.25F});
-  if (!keep) return forward_error(keep);
-  const auto flag_bits = choice_parameter(spec, "l", kFlagBits, 1);
-  if (!flag_bits) return forward_error(flag_bits);
-  const auto residual = choice_parameter(spec, "residual", kSwitch, 0);
-  if (!residual) return forward_error(residual);
-  const auto keys = choice_parameter(spec, "keys", kKeyCodes, 0);
-  if (!keys) return forward_error(keys);
-  const Parameters parameters{*b,        *tau, *keep, static_cast<unsigned>(*flag_bits) + 1, *residual == 1,
-                              *keys == 1};
+  ASSIGN_OR_RETURN(const auto b,
+                   float_parameter(spec, "b", {.low = 1.02F, .high = kBaseEnd, .default_value = 1.1F}));
+  ASSIGN_OR_RETURN(const auto tau, tau_parameter(spec));
+  ASSIGN_OR_RETURN(const auto keep,
+                   fraction_parameter(spec, "keep", {.low = 1e-6F, .high = 1, .default_value = 0.25F}));
+  ASSIGN_OR_RETURN(const auto flag_bits, choice_parameter(spec, "l", kFlagBits, 1));
+  ASSIGN_OR_RETURN(const auto residual, choice_parameter(spec, "residual", kSwitch, 0));
+  ASSIGN_OR_RETURN(const auto keys, choice_parameter(spec, "keys", kKeyCodes, 0));
+  const Parameters parameters{b, tau, keep, static_cast<unsigned>(flag_bits) + 1, residual == 1, keys == 1};
   return std::make_unique<const Fastsgd>(parameters, parameters.residual ? kInfoWithResidual : kInfo, target);
 }
 

@@ -1,7 +1,6 @@
 #include "codecs/fastsgd/fastsgd_threshold.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace deltawire::fastsgd {
 

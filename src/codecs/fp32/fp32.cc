@@ -1,6 +1,5 @@
 // fp32: the values themselves, lossless. spec.md in this folder defines the bytes.
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 

@@ -6,6 +6,7 @@
 #include <cassert>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "codecs/gcomp/gcomp_chunk.h"
 #include "codecs/gcomp/gcomp_heads.h"
 #include "codecs/kernels/prefetch.h"
@@ -228,25 +229,20 @@ class Gcomp final : public Codec {
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
-  const auto lossless = choice_parameter(spec, "lossless", kSwitch, 1);
-  if (!lossless) return forward_error(lossless);
-  const bool keeps_all = *lossless == 0;
-  const auto cut = choice_parameter(spec, "cut", kCuts, keeps_all ? 1 : 0);
-  if (!cut) return forward_error(cut);
-  if (keeps_all && *cut != 1) {
-    return fail(ErrorCode::kInvalidArgument, "gcomp: cut=" + std::string(kCuts[*cut]) +
-                                                 " together with lossless=on: give cut=0, or leave it out");
+  ASSIGN_OR_RETURN(const auto lossless, choice_parameter(spec, "lossless", kSwitch, 1));
+  const bool keeps_all = lossless == 0;
+  ASSIGN_OR_RETURN(const auto cut, choice_parameter(spec, "cut", kCuts, keeps_all ? 1 : 0));
+  if (keeps_all && cut != 1) {
+    return invalid("gcomp: cut=" + std::string(kCuts[cut]) +
+                   " together with lossless=on: give cut=0, or leave it out");
   }
-  const auto values = choice_parameter(spec, "values", kValues, 0);
-  if (!values) return forward_error(values);
-  const auto levels = choice_parameter(spec, "levels", kLevelCounts, 0);
-  if (!levels) return forward_error(levels);
-  if (*levels != 0 && *cut != 0) {
-    return fail(ErrorCode::kInvalidArgument, "gcomp: levels=" + std::string(kLevelCounts[*levels]) +
-                                                 " together with cut=" + std::string(kCuts[*cut]) +
-                                                 ": levels are those of cut=auto; leave one out");
+  ASSIGN_OR_RETURN(const auto values, choice_parameter(spec, "values", kValues, 0));
+  ASSIGN_OR_RETURN(const auto levels, choice_parameter(spec, "levels", kLevelCounts, 0));
+  if (levels != 0 && cut != 0) {
+    return invalid("gcomp: levels=" + std::string(kLevelCounts[levels]) + " together with cut=" +
+                   std::string(kCuts[cut]) + ": levels are those of cut=auto; leave one out");
   }
-  return std::make_unique<const Gcomp>(Parameters{*cut, *levels, keeps_all, *values}, kernels_for(target));
+  return std::make_unique<const Gcomp>(Parameters{cut, levels, keeps_all, values}, kernels_for(target));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // bf16 and fp16: the two formats of 16 bits, each value rounded to nearest even. spec.md in their folders
 // define the bytes.
+#include "base/errors.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/halves/halves_ops.h"
 #include "codecs/registration.h"
@@ -38,7 +39,7 @@ class Fp16 final : public ElementwiseCodec<> {
   Status check_codes(const PartView& in, std::uint64_t count) const override {
     const std::uint64_t bad = kernels().find_refused(in.payload.data(), count);
     if (bad == count) return {};
-    return fail(ErrorCode::kCorrupt, "fp16: element " + std::to_string(bad) + " is not finite");
+    return corrupt("fp16: element " + std::to_string(bad) + " is not finite");
   }
 };
 

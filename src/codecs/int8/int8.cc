@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/int8/int8_ops.h"
@@ -40,17 +41,16 @@ class Int8 final : public FixedCodec {
   }
 
   Status check_codes(const PartView& in, std::uint64_t count) const override {
-    if (auto ok = check_step(in); !ok) return ok;
+    RETURN_IF_ERROR(check_step(in));
     const std::uint64_t bad = kernels_.find_bad_code(in.payload.data(), count, in.scalar == 0);
     if (bad == count) return {};
-    return fail(ErrorCode::kCorrupt,
-                "int8: the code of element " + std::to_string(bad) +
-                    (in.payload[bad] == kUnusedCode ? " is -128" : " isn't 0 although the step is 0"));
+    return corrupt("int8: the code of element " + std::to_string(bad) +
+                   (in.payload[bad] == kUnusedCode ? " is -128" : " isn't 0 although the step is 0"));
   }
 
   // With a step, codes are checked in the pass that decodes them.
   Status decode_codes(const PartView& in, const PartTarget& out) const override {
-    if (auto ok = in.scalar == 0 ? check_codes(in, out.count) : check_step(in); !ok) return ok;
+    RETURN_IF_ERROR(in.scalar == 0 ? check_codes(in, out.count) : check_step(in));
     const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
     const auto step = std::bit_cast<float>(in.scalar);
     if (kernel(in.payload.data(), out.count, step, out.scale, out.slot)) return {};
@@ -59,8 +59,8 @@ class Int8 final : public FixedCodec {
 
   static Status check_step(const PartView& in) {
     if (in.scalar <= kLargestStep) return {};
-    return fail(ErrorCode::kCorrupt, "int8: the step is " + number_text(std::bit_cast<float>(in.scalar)) +
-                                         ", not a number >= 0 with a finite 127-fold");
+    return corrupt("int8: the step is " + number_text(std::bit_cast<float>(in.scalar)) +
+                   ", not a number >= 0 with a finite 127-fold");
   }
 
   const Kernels& kernels_;

@@ -2,11 +2,11 @@
 // the bytes.
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/bit_functions.h"
+#include "base/errors.h"
 #include "base/float_bits.h"
 #include "codecs/block_codec.h"
 #include "codecs/registration.h"
@@ -295,13 +295,11 @@ class MinifloatCodec final : public BlockCodec<Shape> {
 
 template <const Family& kFamily>
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
-  const auto format = choice_parameter(spec, "format", kFamily.names, 0);
-  if (!format) return forward_error(format);
-  const auto block = choice_parameter(spec, "block", kBlocks, 0);
-  if (!block) return forward_error(block);
+  ASSIGN_OR_RETURN(const auto format, choice_parameter(spec, "format", kFamily.names, 0));
+  ASSIGN_OR_RETURN(const auto block, choice_parameter(spec, "block", kBlocks, 0));
   return std::make_unique<const MinifloatCodec>(
-      kFamily.info, kFamily.names[*format],
-      Shape{kFamily.formats[*format], kFirstBlock << *block, kFamily.bits});
+      kFamily.info, kFamily.names[format],
+      Shape{kFamily.formats[format], kFirstBlock << block, kFamily.bits});
 }
 
 }  // namespace

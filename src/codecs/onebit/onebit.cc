@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/fixed_codec.h"
@@ -58,9 +59,8 @@ float mean_of(double sum, std::uint64_t count) noexcept {
 }
 
 Status bad_mean(std::string_view which, std::uint32_t bits, std::string_view wanted) {
-  return fail(ErrorCode::kCorrupt, "onebit: the mean \"" + std::string(which) + "\" is " +
-                                       number_text(std::bit_cast<float>(bits)) + ", not " +
-                                       std::string(wanted));
+  return corrupt("onebit: the mean \"" + std::string(which) + "\" is " +
+                 number_text(std::bit_cast<float>(bits)) + ", not " + std::string(wanted));
 }
 
 // The means of `count` values with these sides; +0 for a side without any.
@@ -83,7 +83,7 @@ Status check_means(std::uint32_t high, std::uint32_t low) {
 // Whether no bit follows the last of `count` elements: kCorrupt. REQUIRES: a payload that ends with bits.
 Status check_padding(const PartView& in, std::uint64_t count) {
   if (count % 8 == 0 || std::to_integer<unsigned>(in.payload.back()) >> count % 8 == 0) return {};
-  return fail(ErrorCode::kCorrupt, "onebit: bits follow the last element");
+  return corrupt("onebit: bits follow the last element");
 }
 
 // Means of a part, which are its scalars.
@@ -106,16 +106,16 @@ class Onebit final : public FixedCodec {
   }
 
   Status check_codes(const PartView& in, std::uint64_t count) const override {
-    if (auto ok = check_means(in.scalar, in.scalar2); !ok) return ok;
+    RETURN_IF_ERROR(check_means(in.scalar, in.scalar2));
     const std::uint64_t bytes = in.payload.size();
     if (in.scalar2 == 0 && kernels_.find_set(in.payload.data(), bytes) < bytes) {
-      return fail(ErrorCode::kCorrupt, "onebit: a value is negative although the part has no mean for it");
+      return corrupt("onebit: a value is negative although the part has no mean for it");
     }
     return check_padding(in, count);
   }
 
   Status decode_codes(const PartView& in, const PartTarget& out) const override {
-    if (auto ok = check_codes(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_codes(in, out.count));
     const Means values{FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
                        FloatEnvironment::pinned(std::bit_cast<float>(in.scalar2)) * out.scale};
     const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
@@ -190,7 +190,7 @@ class OnebitColumns final : public Codec {
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
     if (out.count == 0) return {};
-    if (auto ok = check_part(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, out.count));
     const ColumnMeans means = means_in(in);
     kernels_.decode_columns(means.at + means.count * kColumnBytes, means,
                             {out.slot, out.count, out.scale, out.accumulate});
@@ -199,7 +199,7 @@ class OnebitColumns final : public Codec {
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     if (count == 0) return {};
-    if (auto ok = check_part(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, count));
     const std::uint64_t columns = means_in(in).count;
     add_section(sections, "columns", kCountBytes * 8);
     add_section(sections, "means", columns * kColumnBytes * 8);
@@ -215,16 +215,15 @@ class OnebitColumns final : public Codec {
   }
 
   Status check_part(const PartView& in, std::uint64_t count) const {
-    if (auto ok = check_chunks_of(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_chunks_of(in, count));
     const ColumnMeans means = means_in(in);
     for (std::uint64_t j = 0; j < means.count; ++j) {
       const std::byte* const at = means.at + j * kColumnBytes;
-      const auto ok = check_means(load_le<std::uint32_t>(at), load_le<std::uint32_t>(at + 4));
-      if (!ok) return ok;
+      RETURN_IF_ERROR(check_means(load_le<std::uint32_t>(at), load_le<std::uint32_t>(at + 4)));
     }
     const std::byte* const bits = means.at + means.count * kColumnBytes;
     if (kernels_.find_without_mean(bits, count, means) < count) {
-      return fail(ErrorCode::kCorrupt, "onebit: a value is negative although its column has no mean for it");
+      return corrupt("onebit: a value is negative although its column has no mean for it");
     }
     return check_padding(in, count);
   }
@@ -233,15 +232,14 @@ class OnebitColumns final : public Codec {
   static Status check_chunks_of(const PartView& in, std::uint64_t count) {
     const std::uint64_t chunks = 1 + ceil_div(count, kChunkElements);
     if (in.chunk_ends.size() != chunks) {
-      return fail(ErrorCode::kCorrupt, "onebit: " + std::to_string(in.chunk_ends.size()) + " chunks for " +
-                                           std::to_string(count) + " elements, expected " +
-                                           std::to_string(chunks));
+      return corrupt("onebit: " + std::to_string(in.chunk_ends.size()) + " chunks for " +
+                     std::to_string(count) + " elements, expected " + std::to_string(chunks));
     }
-    if (in.chunk_ends[0] < kCountBytes) return fail(ErrorCode::kTruncated, "onebit: no number of columns");
+    if (in.chunk_ends[0] < kCountBytes) return truncated("onebit: no number of columns");
     const std::uint64_t columns = means_in(in).count;
     if (columns == 0 || columns > most_columns(count) || count % columns != 0) {
-      return fail(ErrorCode::kCorrupt, "onebit: " + std::to_string(count) + " elements don't make " +
-                                           std::to_string(columns) + " columns");
+      return corrupt("onebit: " + std::to_string(count) + " elements don't make " + std::to_string(columns) +
+                     " columns");
     }
     std::uint64_t end = kCountBytes + columns * kColumnBytes;
     for (std::size_t i = 0; i < chunks; ++i) {
@@ -259,9 +257,8 @@ class OnebitColumns final : public Codec {
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kChoices[] = {"part", "column"};
-  const auto means = choice_parameter(spec, "means", kChoices, 0);
-  if (!means) return forward_error(means);
-  if (*means == 1) return std::make_unique<const OnebitColumns>(kernels_for(target));
+  ASSIGN_OR_RETURN(const auto means, choice_parameter(spec, "means", kChoices, 0));
+  if (means == 1) return std::make_unique<const OnebitColumns>(kernels_for(target));
   return std::make_unique<const Onebit>(kernels_for(target));
 }
 

@@ -1,9 +1,7 @@
 // onebit:means=column: the shapes that have columns, bytes, an independent model, and what a decoder must
 // refuse.
 #include <array>
-#include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 

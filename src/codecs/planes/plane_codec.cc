@@ -8,6 +8,7 @@
 
 #include "base/bit_functions.h"
 #include "base/checked.h"
+#include "base/errors.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/part_checks.h"
 
@@ -218,12 +219,11 @@ Status PlaneCodec::error_of(Fault fault, std::size_t chunk) const {
 }  // namespace
 
 Result<std::unique_ptr<const Codec>> make_plane_codec(const Compressor& compressor, const ParsedSpec& spec) {
-  const auto level = choice_parameter(spec, "level", compressor.levels,
-                                      static_cast<std::size_t>(compressor.default_level - 1));
-  if (!level) return forward_error(level);
-  const auto planes = choice_parameter(spec, "planes", kPlaneSwitch, 0);
-  if (!planes) return forward_error(planes);
-  return std::make_unique<const PlaneCodec>(compressor, static_cast<int>(*level) + 1, *planes == 0);
+  ASSIGN_OR_RETURN(const auto level,
+                   choice_parameter(spec, "level", compressor.levels,
+                                    static_cast<std::size_t>(compressor.default_level - 1)));
+  ASSIGN_OR_RETURN(const auto planes, choice_parameter(spec, "planes", kPlaneSwitch, 0));
+  return std::make_unique<const PlaneCodec>(compressor, static_cast<int>(level) + 1, planes == 0);
 }
 
 }  // namespace deltawire::planes

@@ -9,6 +9,7 @@
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/draws.h"
 #include "codecs/kernels/elias.h"
@@ -267,7 +268,7 @@ class Qsgd final : public Codec {
     const auto [first, second] = two_passes(part);
     assert(exec.scratch.size() >= buckets_of(part.count, plan_) * sizeof(float));
     auto* const norms = reinterpret_cast<float*>(exec.scratch.data());
-    if (auto ok = find_norms(first, norms); !ok) return forward_error(ok);
+    RETURN_IF_ERROR(find_norms(first, norms));
     const CounterRng random(exec.stream);
     EncodedPart encoded;
     for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
@@ -285,7 +286,7 @@ class Qsgd final : public Codec {
       const DecodeTarget target{out.slot + i * kChunkElements,
                                 elements_of_chunk(out.count, i, kChunkElements), out.scale, out.accumulate};
       const Fault fault = decode_chunk(chunk_of(in, i), plan_, target).fault;
-      if (auto ok = fault_status("qsgd", i, fault, text_of(fault)); !ok) return ok;
+      RETURN_IF_ERROR(fault_status("qsgd", i, fault, text_of(fault)));
     }
     return {};
   }
@@ -296,7 +297,7 @@ class Qsgd final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const std::uint32_t elements = elements_of_chunk(count, i, kChunkElements);
       const Decoded one = decode_chunk(chunk_of(in, i), plan_, {nullptr, elements});
-      if (auto ok = fault_status("qsgd", i, one.fault, text_of(one.fault)); !ok) return ok;
+      RETURN_IF_ERROR(fault_status("qsgd", i, one.fault, text_of(one.fault)));
       norms += buckets_of(elements, plan_) * kNormBytes * 8;
       all.gap_bits += one.gap_bits;
       all.signs += one.signs;
@@ -333,24 +334,19 @@ class Qsgd final : public Codec {
 };
 
 Result<std::uint32_t> levels_parameter(const ParsedSpec& spec) {
-  const auto levels = float_parameter(spec, "levels", {.low = 1, .high = 65536, .default_value = 16});
-  if (!levels) return forward_error(levels);
-  if (*levels == std::floor(*levels)) return static_cast<std::uint32_t>(*levels);
-  return fail(ErrorCode::kInvalidArgument,
-              "qsgd: levels=" + canonical_number(*levels) + " is not a whole number: give one");
+  ASSIGN_OR_RETURN(const auto levels,
+                   float_parameter(spec, "levels", {.low = 1, .high = 65536, .default_value = 16}));
+  if (levels == std::floor(levels)) return static_cast<std::uint32_t>(levels);
+  return invalid("qsgd: levels=" + canonical_number(levels) + " is not a whole number: give one");
 }
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
-  const auto levels = levels_parameter(spec);
-  if (!levels) return forward_error(levels);
-  const auto norm = choice_parameter(spec, "norm", kNorms, 0);
-  if (!norm) return forward_error(norm);
-  const auto bucket = choice_parameter(spec, "bucket", kBuckets, kDefaultBucket);
-  if (!bucket) return forward_error(bucket);
-  const auto coding = choice_parameter(spec, "coding", kCodings, 0);
-  if (!coding) return forward_error(coding);
-  const Plan plan{*levels, kLeastBucket << *bucket, *coding == 1 ? Coding::kOmega : Coding::kGamma};
-  return std::make_unique<const Qsgd>(plan, *norm == 1);
+  ASSIGN_OR_RETURN(const auto levels, levels_parameter(spec));
+  ASSIGN_OR_RETURN(const auto norm, choice_parameter(spec, "norm", kNorms, 0));
+  ASSIGN_OR_RETURN(const auto bucket, choice_parameter(spec, "bucket", kBuckets, kDefaultBucket));
+  ASSIGN_OR_RETURN(const auto coding, choice_parameter(spec, "coding", kCodings, 0));
+  const Plan plan{levels, kLeastBucket << bucket, coding == 1 ? Coding::kOmega : Coding::kGamma};
+  return std::make_unique<const Qsgd>(plan, norm == 1);
 }
 
 }  // namespace

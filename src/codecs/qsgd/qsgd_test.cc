@@ -1,5 +1,4 @@
 // qsgd: its bits, that it is right on average, the paper's variance, an independent model, limits.
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>

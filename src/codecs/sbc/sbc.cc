@@ -9,9 +9,9 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <utility>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
@@ -102,14 +102,13 @@ class Sbc final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const auto update = choose(part, exec.scratch);
-    if (!update) return forward_error(update);
-    if (part.left != nullptr) keep_unsent(part, *update);
-    return encode_chunks(*update, out);
+    ASSIGN_OR_RETURN(const auto update, choose(part, exec.scratch));
+    if (part.left != nullptr) keep_unsent(part, update);
+    return encode_chunks(update, out);
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, out.count));
     const DecodeTarget target{.slot = out.slot,
                               .count = out.count,
                               .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
@@ -119,7 +118,7 @@ class Sbc final : public Codec {
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, count));
     std::uint64_t heads = 0;
     std::uint64_t codes = 0;
     std::uint64_t all = 0;
@@ -128,7 +127,7 @@ class Sbc final : public Codec {
       codes += content.code_bits;
       all += bytes * std::uint64_t{8};
     };
-    if (auto ok = decode_chunks(in, {.slot = nullptr, .count = count}, add_up); !ok) return ok;
+    RETURN_IF_ERROR(decode_chunks(in, {.slot = nullptr, .count = count}, add_up));
     add_section(sections, "chunk heads", heads);
     add_section(sections, "positions", codes);
     add_section(sections, "padding", all - heads - codes);
@@ -194,10 +193,10 @@ class Sbc final : public Codec {
   }
 
   static Status check_part(const PartView& in, std::uint64_t count) {
-    if (auto ok = sparse::check_count("sbc", count); !ok) return ok;
+    RETURN_IF_ERROR(sparse::check_count("sbc", count));
     if ((in.scalar & ~kSignBit) < kInfinityBits && in.scalar != kSignBit) return {};
-    return fail(ErrorCode::kCorrupt, "sbc: the bits of the mean are " + std::to_string(in.scalar) +
-                                         ", not a finite number other than -0");
+    return corrupt("sbc: the bits of the mean are " + std::to_string(in.scalar) +
+                   ", not a finite number other than -0");
   }
 
   // Calls visit(content, bytes) for each chunk.
@@ -238,13 +237,10 @@ class Sbc final : public Codec {
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr FloatRange kRange = {.low = 1e-6F, .high = 1, .default_value = 0.01F};
-  const auto p = fraction_parameter(spec, "p", kRange);
-  if (!p) return forward_error(p);
-  const auto pull = pull_parameter(spec, "p", kRange);
-  if (!pull) return forward_error(pull);
-  const auto positions = sparse::positions_parameter(spec);
-  if (!positions) return forward_error(positions);
-  return std::make_unique<const Sbc>(*p, *pull, *positions, sparse::kernels_for(target));
+  ASSIGN_OR_RETURN(const auto p, fraction_parameter(spec, "p", kRange));
+  ASSIGN_OR_RETURN(const auto pull, pull_parameter(spec, "p", kRange));
+  ASSIGN_OR_RETURN(const auto positions, sparse::positions_parameter(spec));
+  return std::make_unique<const Sbc>(p, pull, positions, sparse::kernels_for(target));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/registration.h"
@@ -74,20 +75,20 @@ class Signsgd final : public FixedCodec {
   }
 
   Status check_codes(const PartView& in, std::uint64_t count) const override {
-    if (auto ok = check_scalar("signsgd", "the scale", in.scalar); !ok) return ok;
+    RETURN_IF_ERROR(check_scalar("signsgd", "the scale", in.scalar));
     if (is_bare_ && count > 0 && in.scalar != kOneBits) {
-      return fail(ErrorCode::kCorrupt, "signsgd: the scale of a bare sign is not 1");
+      return corrupt("signsgd: the scale of a bare sign is not 1");
     }
     const std::uint64_t bytes = in.payload.size();
     if (in.scalar == 0 && kernels_.find_set(in.payload.data(), bytes) < bytes) {
-      return fail(ErrorCode::kCorrupt, "signsgd: a value is negative although the scale is 0");
+      return corrupt("signsgd: a value is negative although the scale is 0");
     }
     if (!has_padding(in, count)) return {};
-    return fail(ErrorCode::kCorrupt, "signsgd: bits follow the last element");
+    return corrupt("signsgd: bits follow the last element");
   }
 
   Status decode_codes(const PartView& in, const PartTarget& out) const override {
-    if (auto ok = check_codes(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_codes(in, out.count));
     const float value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale;
     const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
     kernel(in.payload.data(), out.count, value, out.slot);
@@ -100,16 +101,14 @@ class Signsgd final : public FixedCodec {
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kSwitch[] = {"off", "on"};
-  const auto feedback = choice_parameter(spec, "feedback", kSwitch, 1);
-  if (!feedback) return forward_error(feedback);
+  ASSIGN_OR_RETURN(const auto feedback, choice_parameter(spec, "feedback", kSwitch, 1));
   constexpr std::string_view kScale[] = {"mean", "one"};
-  const auto scale = choice_parameter(spec, "scale", kScale, 0);
-  if (!scale) return forward_error(scale);
-  if (*scale == 1 && *feedback == 1) {
-    return fail(ErrorCode::kInvalidArgument,
-                "signsgd: a residual grows without bound under bare signs; give scale=one with feedback=off");
+  ASSIGN_OR_RETURN(const auto scale, choice_parameter(spec, "scale", kScale, 0));
+  if (scale == 1 && feedback == 1) {
+    return invalid(
+        "signsgd: a residual grows without bound under bare signs; give scale=one with feedback=off");
   }
-  return std::make_unique<const Signsgd>(*feedback == 1, *scale == 1, kernels_for(target));
+  return std::make_unique<const Signsgd>(feedback == 1, scale == 1, kernels_for(target));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/kernel_table.h"
@@ -42,9 +43,8 @@ std::uint32_t means_bytes(ValueFormat format, std::size_t chunk, std::uint64_t c
 }
 
 Result<ValueFormat> values_among(std::span<const std::string_view> formats, const ParsedSpec& spec) {
-  const auto format = choice_parameter(spec, "values", formats, 0);
-  if (!format) return forward_error(format);
-  return static_cast<ValueFormat>(*format);
+  ASSIGN_OR_RETURN(const auto format, choice_parameter(spec, "values", formats, 0));
+  return static_cast<ValueFormat>(format);
 }
 
 constexpr Sizes kTooMany = {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
@@ -89,14 +89,12 @@ std::string_view fault_text(Fault fault) noexcept {
 
 Status check_count(std::string_view codec, std::uint64_t count) {
   if (count <= kMaxElements) return {};
-  return fail(ErrorCode::kCorrupt,
-              std::string(codec) + ": a part has fewer than 2^32 elements, not " + std::to_string(count));
+  return corrupt(std::string(codec) + ": a part has fewer than 2^32 elements, not " + std::to_string(count));
 }
 
 Result<PositionCode> positions_parameter(const ParsedSpec& spec) {
-  const auto code = choice_parameter(spec, "positions", kPositionCodes, 0);
-  if (!code) return forward_error(code);
-  return static_cast<PositionCode>(*code);
+  ASSIGN_OR_RETURN(const auto code, choice_parameter(spec, "positions", kPositionCodes, 0));
+  return static_cast<PositionCode>(code);
 }
 
 std::string_view name_of(PositionCode code) noexcept {
@@ -124,8 +122,8 @@ std::string_view name_of(ValueFormat format) noexcept {
 
 Status check_step(std::string_view codec, ValueFormat format, std::uint32_t step) {
   if (step <= (format == ValueFormat::kInt8 ? int8::kLargestStep : 0)) return {};
-  return fail(ErrorCode::kCorrupt, std::string(codec) + ": the bits of the step are " + std::to_string(step) +
-                                       ", and no step of values=" + std::string(name_of(format)));
+  return corrupt(std::string(codec) + ": the bits of the step are " + std::to_string(step) +
+                 ", and no step of values=" + std::string(name_of(format)));
 }
 
 ValueCode code_for(ValueFormat format, std::uint32_t largest) noexcept {
@@ -145,9 +143,8 @@ namespace {
 Result<PartCoder> part_coder_of(std::string_view codec, const ParsedSpec& spec,
                                 const Result<ValueFormat>& values, TargetId target) {
   if (!values) return forward_error(values);
-  const auto positions = positions_parameter(spec);
-  if (!positions) return forward_error(positions);
-  return PartCoder(codec, *positions, *values, kernels_for(target));
+  ASSIGN_OR_RETURN(const auto positions, positions_parameter(spec));
+  return PartCoder(codec, positions, *values, kernels_for(target));
 }
 
 }  // namespace
@@ -254,12 +251,12 @@ Status PartCoder::decode_chunk(const ChunkBytes& bytes, std::size_t number, std:
 template <class Visit>
 Status PartCoder::decode_chunks(const PartView& in, std::uint64_t elements, Visit visit) const {
   if (auto ok = check_count(codec_, elements); !ok || elements == 0) return ok;
-  if (auto ok = check_step(codec_, values_, in.scalar); !ok) return ok;
+  RETURN_IF_ERROR(check_step(codec_, values_, in.scalar));
   DecodedChunk chunk;
   chunk.code.plain = {values_, FloatEnvironment::pinned(std::bit_cast<float>(in.scalar))};
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     const ChunkBytes bytes = chunk_of(in, i);
-    if (auto ok = decode_chunk(bytes, i, elements, chunk); !ok) return ok;
+    RETURN_IF_ERROR(decode_chunk(bytes, i, elements, chunk));
     const std::uint32_t count = chunk.content.positions;
     if (i + 1 < in.chunk_ends.size() && count < kChunkPositions) {
       return chunk_error(codec_, ErrorCode::kCorrupt, i,
@@ -268,13 +265,13 @@ Status PartCoder::decode_chunks(const PartView& in, std::uint64_t elements, Visi
     if (count == 0 && (i > 0 || in.scalar != 0)) {
       return chunk_error(codec_, ErrorCode::kCorrupt, i, "no positions, but a step or a chunk before it");
     }
-    if (auto ok = visit(chunk, bytes.bytes); !ok) return ok;
+    RETURN_IF_ERROR(visit(chunk, bytes.bytes));
   }
   return {};
 }
 
 Status PartCoder::decode(const PartView& in, const PartTarget& out) const {
-  if (auto ok = check_count(codec_, out.count); !ok) return ok;
+  RETURN_IF_ERROR(check_count(codec_, out.count));
   if (!out.accumulate) std::fill_n(out.slot, out.count, 0.0F);
   const ScatterTarget target{out.slot, out.scale, out.accumulate};
   std::array<float, kChunkPositions> values;
@@ -302,7 +299,7 @@ Result<std::uint64_t> PartCoder::decode_pairs(const PartView& in, const TensorSl
     }
     return {};
   };
-  if (auto ok = decode_chunks(in, out.dimension, list); !ok) return forward_error(ok);
+  RETURN_IF_ERROR(decode_chunks(in, out.dimension, list));
   return pairs;
 }
 
@@ -320,7 +317,7 @@ Status PartCoder::describe(const PartView& in, std::uint64_t count, std::vector<
     all += bytes * std::uint64_t{8};
     return {};
   };
-  if (auto ok = decode_chunks(in, count, add_up); !ok) return ok;
+  RETURN_IF_ERROR(decode_chunks(in, count, add_up));
   add_section(sections, "chunk heads", heads);
   add_section(sections, "positions", codes);
   add_section(sections, "means", means);

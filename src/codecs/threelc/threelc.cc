@@ -8,12 +8,11 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <optional>
-#include <utility>
 
 #include "base/bits.h"
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/lanes.h"
 #include "base/little_endian.h"
@@ -157,14 +156,13 @@ class Threelc final : public Codec {
     const std::uint64_t threads = static_cast<std::uint64_t>(Workers::threads(exec.workers));
     const std::uint64_t lanes = std::min(threads, most_lanes(part.count));
     Workers* const workers = lanes > 1 ? exec.workers : nullptr;
-    const auto scale = find_scale(part, workers);
-    if (!scale) return forward_error(scale);
-    if (lanes > 1) return share_chunks(part, *scale, out, exec, lanes);
-    return encode_chunks(part, *scale, out, exec.scratch);
+    ASSIGN_OR_RETURN(const auto scale, find_scale(part, workers));
+    if (lanes > 1) return share_chunks(part, scale, out, exec, lanes);
+    return encode_chunks(part, scale, out, exec.scratch);
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_scalar("3lc", "m", in.scalar); !ok) return ok;
+    RETURN_IF_ERROR(check_scalar("3lc", "m", in.scalar));
     DecodeTarget target{.slot = out.slot,
                         .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
                         .zeros_only = in.scalar == 0,
@@ -180,7 +178,7 @@ class Threelc final : public Codec {
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_scalar("3lc", "m", in.scalar); !ok) return ok;
+    RETURN_IF_ERROR(check_scalar("3lc", "m", in.scalar));
     std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
     std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
@@ -377,15 +375,11 @@ class Threelc final : public Codec {
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kModes[] = {"auto", "paper"};
   constexpr std::string_view kRuns[] = {"on", "off"};
-  const auto s = float_parameter(spec, "s", {.low = kLeastS, .high = 2, .default_value = 1});
-  if (!s) return forward_error(s);
-  const auto mode = choice_parameter(spec, "mode", kModes, 0);
-  if (!mode) return forward_error(mode);
-  const auto runs = choice_parameter(spec, "runs", kRuns, 0);
-  if (!runs) return forward_error(runs);
-  const auto pull = pull_parameter(spec, "s", {.low = kLeastS, .high = 2});
-  if (!pull) return forward_error(pull);
-  return std::make_unique<const Threelc>(Parameters{*s, *mode == 0, *runs == 0, *pull}, kernels_for(target));
+  ASSIGN_OR_RETURN(const auto s, float_parameter(spec, "s", {.low = kLeastS, .high = 2, .default_value = 1}));
+  ASSIGN_OR_RETURN(const auto mode, choice_parameter(spec, "mode", kModes, 0));
+  ASSIGN_OR_RETURN(const auto runs, choice_parameter(spec, "runs", kRuns, 0));
+  ASSIGN_OR_RETURN(const auto pull, pull_parameter(spec, "s", {.low = kLeastS, .high = 2}));
+  return std::make_unique<const Threelc>(Parameters{s, mode == 0, runs == 0, pull}, kernels_for(target));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cassert>
 
+#include "base/errors.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"
 #include "codecs/sparse/sparse_part.h"
@@ -98,11 +99,9 @@ class ThresholdCodec final : public sparse::PartCodec {
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr FloatRange kRange{.low = 1e-12F, .high = 1e12F, .default_value = 0.01F};
-  const auto t = float_parameter(spec, "t", kRange);
-  if (!t) return forward_error(t);
-  const auto coder = sparse::part_coder(kInfo.name, spec, target);
-  if (!coder) return forward_error(coder);
-  return std::make_unique<const ThresholdCodec>(*t, *coder);
+  ASSIGN_OR_RETURN(const auto t, float_parameter(spec, "t", kRange));
+  ASSIGN_OR_RETURN(const auto coder, sparse::part_coder(kInfo.name, spec, target));
+  return std::make_unique<const ThresholdCodec>(t, coder);
 }
 
 }  // namespace

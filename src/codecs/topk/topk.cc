@@ -5,6 +5,7 @@
 #include <cassert>
 #include <optional>
 
+#include "base/errors.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"
 #include "codecs/sparse/sparse_part.h"
@@ -255,15 +256,11 @@ class Topk final : public sparse::PartCodec {
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr FloatRange kRange = {.low = 1e-6F, .high = 1, .default_value = 0.01F};
-  const auto k = fraction_parameter(spec, "k", kRange);
-  if (!k) return forward_error(k);
-  const auto coder = sparse::part_coder_with_bins(kInfo.name, spec, target);
-  if (!coder) return forward_error(coder);
-  const auto block = choice_parameter(spec, "chunk", kBlocks, 0);
-  if (!block) return forward_error(block);
-  const auto pull = pull_parameter(spec, "k", kRange);
-  if (!pull) return forward_error(pull);
-  return std::make_unique<const Topk>(*k, *block == 0 ? 0 : kLeastBlock << (*block - 1), *pull, *coder);
+  ASSIGN_OR_RETURN(const auto k, fraction_parameter(spec, "k", kRange));
+  ASSIGN_OR_RETURN(const auto coder, sparse::part_coder_with_bins(kInfo.name, spec, target));
+  ASSIGN_OR_RETURN(const auto block, choice_parameter(spec, "chunk", kBlocks, 0));
+  ASSIGN_OR_RETURN(const auto pull, pull_parameter(spec, "k", kRange));
+  return std::make_unique<const Topk>(k, block == 0 ? 0 : kLeastBlock << (block - 1), pull, coder);
 }
 
 }  // namespace

@@ -20,12 +20,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <memory>
 #include <utility>
 
+#include "base/errors.h"
 #include "reduce/bucket_messages.h"
 #include "reduce/patterns/direct_rounds.h"
-#include "reduce/patterns/message_plan.h"
 #include "reduce/patterns/part_means.h"
 #include "reduce/patterns/shared_values.h"
 
@@ -60,9 +59,8 @@ class DirectReceives {
   Result<PartMeans::Messages> take(const PeerMessages& due) {
     bytes_.clear();
     for (std::size_t i = 0; i < due.count; ++i) {
-      const Result<Bytes> message = messages_.take(at(due.peer, due.stage, due.first + i));
-      if (!message) return forward_error(message);
-      bytes_.push_back(*message);
+      ASSIGN_OR_RETURN(const Bytes message, messages_.take(at(due.peer, due.stage, due.first + i)));
+      bytes_.push_back(message);
     }
     taken_.clear();
     for (const Bytes& message : bytes_) taken_.emplace_back(&message, 1);
@@ -196,7 +194,7 @@ void DirectExchange::cut() {
 
 Status DirectExchange::prepare() {
   const std::uint64_t step = run_.step().number;
-  if (Status legal = plan_.check_bounds(push_, step); !legal) return legal;
+  RETURN_IF_ERROR(plan_.check_bounds(push_, step));
   if (tensors_.is_on_device()) return {};  // no piece waits for the window
   push_room_ = 0;
   pull_room_ = 0;
@@ -204,7 +202,7 @@ Status DirectExchange::prepare() {
     const auto messages = plan_.list(owner);
     for (std::size_t piece = 0; piece < messages.size(); ++piece) {
       const MessageLayout layout = messages[piece].layout();
-      if (Status prepared = push_.prepare(layout, step); !prepared) return prepared;
+      RETURN_IF_ERROR(push_.prepare(layout, step));
       // Of pairs what this rank has: nobody knows how many others have, and bounds for all would say nothing.
       const std::uint64_t push_bytes = push_.message_bound(layout, step);
       rounds_.note_push(piece, push_bytes);
@@ -225,12 +223,12 @@ std::uint64_t DirectExchange::room_of(const Channel& channel, const PartMessage&
 
 Status DirectExchange::start(bool is_oldest) {
   if (!is_prepared_) {
-    if (Status prepared = prepare(); !prepared) return prepared;
+    RETURN_IF_ERROR(prepare());
   }
   while (rounds_.may_open(is_oldest)) {
     open_round();
     while (rounds_.is_pushing()) {
-      if (Status pushed = push_next(); !pushed) return pushed;
+      RETURN_IF_ERROR(push_next());
     }
   }
   return {};
@@ -267,9 +265,8 @@ bool DirectExchange::adds_own_values(const Piece& piece) const {
 Status DirectExchange::encode(Channel& channel, std::uint16_t stage, std::uint64_t room, bool in_place) {
   if (tensors_.is_on_device() || !in_place) return run_.encode_all(channel, layouts_, stage, room, coded_);
   assert(layouts_.size() == 1);
-  const auto pieces = run_.encode_in_place(channel, layouts_.front(), stage, room);
-  if (!pieces) return forward_error(pieces);
-  coded_.push_back(*pieces);
+  ASSIGN_OR_RETURN(const auto pieces, run_.encode_in_place(channel, layouts_.front(), stage, room));
+  coded_.push_back(pieces);
   return {};
 }
 
@@ -292,7 +289,7 @@ Status DirectExchange::push_next() {
   } while (tensors_.is_on_device() && rounds_.is_pushing());
   if (layouts_.empty() || adds_own_values(pushed_.front())) return {};
   const bool in_place = pushed_.front().owner != self();  // what is decoded here is in one piece
-  if (Status done = encode(push_, kFirstStage, room, in_place); !done) return done;
+  RETURN_IF_ERROR(encode(push_, kFirstStage, room, in_place));
   if (shared_.is_on() && shared_.lend_push({pushed_.front().owner, pushed_.front().piece}, coded_.front())) {
     return {};
   }
@@ -330,13 +327,10 @@ Result<Handle> DirectExchange::add_pushes() {
   const PartMeans::Place place{self(), rounds_.next_mean(self())};
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     if (rank == self()) continue;
-    const auto received = receives_.take(next(rank, kFirstStage));
-    if (!received) return forward_error(received);
-    if (Status read = shared_.read_push(static_cast<int>(rank), received->front().front(), place); !read) {
-      return forward_error(read);
-    }
+    ASSIGN_OR_RETURN(const auto received, receives_.take(next(rank, kFirstStage)));
+    RETURN_IF_ERROR(shared_.read_push(static_cast<int>(rank), received.front().front(), place));
   }
-  if (Status summed = shared_.sum(place); !summed) return forward_error(summed);
+  RETURN_IF_ERROR(shared_.sum(place));
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     if (rank != self()) receives_.reset(next(rank, kFirstStage));
   }
@@ -355,12 +349,11 @@ Status DirectExchange::add_push() {
     if (Status added = means_.add_own(place); !added) return added;
   } else if (added_ == self()) {
     const auto own = std::span(own_push_).subspan(due.first, due.count);
-    if (Status added = means_.add(push_, own, place, source); !added) return added;
+    RETURN_IF_ERROR(means_.add(push_, own, place, source));
     for (const std::span<const Bytes> message : own) push_.release(message);
   } else {
-    const auto pushes = receives_.take(due);
-    if (!pushes) return forward_error(pushes);
-    if (Status added = means_.add(push_, *pushes, place, source); !added) return added;
+    ASSIGN_OR_RETURN(const auto pushes, receives_.take(due));
+    RETURN_IF_ERROR(means_.add(push_, pushes, place, source));
     receives_.reset(due);
   }
   ++added_;
@@ -370,7 +363,7 @@ Status DirectExchange::add_push() {
 Status DirectExchange::share_mean() {
   assert(rounds_.has_next(self()) && added_ == ranks());
   if (shared_.has_sum()) {
-    if (Status shared = shared_.share_sum({self(), rounds_.next_mean(self())}); !shared) return shared;
+    RETURN_IF_ERROR(shared_.share_sum({self(), rounds_.next_mean(self())}));
     added_ = 0;
     rounds_.note_mean(self());
     return {};
@@ -388,15 +381,14 @@ Status DirectExchange::share_mean() {
     room = 0;
   }
   coded_.clear();
-  if (Status done = encode(pull_, kSecondStage, room, true); !done) return done;
+  RETURN_IF_ERROR(encode(pull_, kSecondStage, room, true));
   for (const std::span<const Bytes> mean : coded_) messages_.send_to_all(kSecondStage, mean, &pull_);
   // The owner applies the bytes that the others get, not the mean that it knows better.
   if (pull_.sends_values(layouts_.front(), run_.step().number)) {
     sends_means_ = true;
     means_.settle(place);
   } else {
-    Status applied = means_.replace(pull_, coded_, place, {run_.rank(), run_.rank(), kSecondStage});
-    if (!applied) return applied;
+    RETURN_IF_ERROR(means_.replace(pull_, coded_, place, {run_.rank(), run_.rank(), kSecondStage}));
   }
   if (run_.world() == 1) {
     for (const std::span<const Bytes> mean : coded_) pull_.release(mean);
@@ -410,17 +402,13 @@ Status DirectExchange::share_mean() {
 Status DirectExchange::apply_pull(std::size_t owner) {
   assert(owner != self() && rounds_.has_next(owner));
   const PeerMessages due = next(owner, kSecondStage);
-  const auto pulls = receives_.take(due);
-  if (!pulls) return forward_error(pulls);
+  ASSIGN_OR_RETURN(const auto pulls, receives_.take(due));
   const int sender = static_cast<int>(owner);
   const PartMeans::Place place{owner, due.first};
-  const Bytes first = pulls->front().front();
-  if (Status applied = shared_.is_on() && SharedValues::is_note(first)
-                           ? shared_.read_mean(sender, first, place)
-                           : means_.replace(pull_, *pulls, place, {sender, sender, kSecondStage});
-      !applied) {
-    return applied;
-  }
+  const Bytes first = pulls.front().front();
+  RETURN_IF_ERROR(shared_.is_on() && SharedValues::is_note(first)
+                      ? shared_.read_mean(sender, first, place)
+                      : means_.replace(pull_, pulls, place, {sender, sender, kSecondStage}));
   receives_.reset(due);
   if (shared_.is_on()) shared_.free_push(place);
   rounds_.note_mean(owner);
@@ -446,10 +434,9 @@ Result<Progress> DirectExchange::move(bool is_oldest) {
   if (rounds_.has_next(self())) {
     if (added_ == ranks()) return moved(share_mean());
     if (shared_.is_on()) {
-      const Result<Handle> missing = add_pushes();
-      if (!missing) return forward_error(missing);
-      if (*missing == Handle::kNone) return Progress::moved();
-      awaited = *missing;
+      ASSIGN_OR_RETURN(const Handle missing, add_pushes());
+      if (missing == Handle::kNone) return Progress::moved();
+      awaited = missing;
     } else {
       if (added_ != self()) awaited = receives_.missing(next(added_, kFirstStage));
       if (awaited == Handle::kNone) return moved(add_push());

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/direct.h"
 #include "reduce/patterns/key_partition.h"
@@ -20,7 +21,7 @@ class DirectReducer final : public PatternReducer {
         most_{std::min(most_elements, kPieceElements), most_elements} {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
-    if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
+    if (world() == 0) return wrong_state("no step has been committed yet");
     // The name says nothing of the form, and each is cut in its own way. To mask a part twice changes
     // nothing.
     if (Status masked = mask_ranges(name, momentum); masked) return masked;
@@ -41,9 +42,7 @@ class DirectReducer final : public PatternReducer {
   }
   Status mask_ranges(std::string_view name, std::span<float> momentum) const {
     for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_.dense)) {
-      const Status masked =
-          channel(0).mask_sent(name, range.first, momentum.subspan(range.first, range.count));
-      if (!masked) return masked;
+      RETURN_IF_ERROR(channel(0).mask_sent(name, range.first, momentum.subspan(range.first, range.count)));
     }
     return {};
   }
@@ -58,7 +57,7 @@ class DirectReducer final : public PatternReducer {
       };
       own.resize(range.count);
       for (std::size_t i = 0; i < own.size(); ++i) own[i] = momentum[key(i)];
-      if (Status masked = channel(0).mask_sent(name, range.first, own); !masked) return masked;
+      RETURN_IF_ERROR(channel(0).mask_sent(name, range.first, own));
       for (std::size_t i = 0; i < own.size(); ++i) momentum[key(i)] = own[i];
     }
     return {};
@@ -104,9 +103,8 @@ Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view co
                                                              std::uint64_t most_elements) {
   // A folding revert would keep the mean of a step whose gradients the push channels keep already: twice. So
   // the owner's residual is taken back exactly; it is only 1/N of the model.
-  auto channels = make_channels(codecs, options, {options.revert, Revert::kExact});
-  if (!channels) return forward_error(channels);
-  return std::make_unique<DirectReducer>(std::move(*channels), options, most_elements);
+  ASSIGN_OR_RETURN(auto channels, make_channels(codecs, options, {options.revert, Revert::kExact}));
+  return std::make_unique<DirectReducer>(std::move(channels), options, most_elements);
 }
 
 }  // namespace deltawire

@@ -1,9 +1,7 @@
 #include "reduce/patterns/direct_rounds.h"
 
 #include <algorithm>
-#include <cassert>
 #include <numeric>
-#include <utility>
 
 namespace deltawire {
 

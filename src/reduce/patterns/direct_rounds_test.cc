@@ -1,10 +1,6 @@
 // When the pieces of `direct` leave, without messages.
 #include "reduce/patterns/direct_rounds.h"
 
-#include <memory>
-#include <utility>
-#include <vector>
-
 #include <gtest/gtest.h>
 
 namespace deltawire::direct_rounds_test {

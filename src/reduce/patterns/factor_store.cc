@@ -11,6 +11,7 @@
 #include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
@@ -93,13 +94,11 @@ Result<FactorStore::Matrix*> FactorStore::obtain(const Named& tensor, const low_
   }
   Matrix& matrix = *found->second;
   if (matrix.shape != shape) {
-    return fail(ErrorCode::kMismatch, "tensor '" + matrix.name + "' is " + in_words(shape) +
-                                          ", but its residual is " + in_words(matrix.shape) +
-                                          "; names must keep their shapes");
+    return mismatch("tensor '" + matrix.name + "' is " + in_words(shape) + ", but its residual is " +
+                    in_words(matrix.shape) + "; names must keep their shapes");
   }
   if (matrix.in_step) {
-    return fail(ErrorCode::kInvalidArgument,
-                "tensor '" + matrix.name + "' stands in two buckets of the step; once is enough");
+    return invalid("tensor '" + matrix.name + "' stands in two buckets of the step; once is enough");
   }
   return &matrix;
 }
@@ -190,9 +189,7 @@ Result<std::uint64_t> FactorStore::saved_bytes(Bytes state) {
     return broken(ErrorCode::kCorrupt, "wrong magic; these bytes are no saved reducer of this pattern");
   }
   const auto version = load_le<std::uint32_t>(state.data() + 8);
-  if (Status known = check_format_version("powersgd's state", version, kFactorsVersion); !known) {
-    return forward_error(known);
-  }
+  RETURN_IF_ERROR(check_format_version("powersgd's state", version, kFactorsVersion));
   const auto bytes = load_le<std::uint64_t>(state.data() + 16);
   if (bytes < kFactorsHeadBytes + 4) return broken(ErrorCode::kCorrupt, "the head contradicts itself");
   if (bytes > state.size()) return broken(ErrorCode::kTruncated, "the bytes end within a matrix");
@@ -200,9 +197,8 @@ Result<std::uint64_t> FactorStore::saved_bytes(Bytes state) {
 }
 
 Result<std::uint64_t> FactorStore::load(Bytes state) {
-  Result<std::uint64_t> bytes = saved_bytes(state);
-  if (!bytes) return bytes;
-  const Bytes body = state.first(*bytes - 4);
+  ASSIGN_OR_RETURN(const std::uint64_t bytes, saved_bytes(state));
+  const Bytes body = state.first(bytes - 4);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
     return broken(ErrorCode::kCorrupt, "the checksum is wrong; the bytes changed or were cut");
   }
@@ -210,9 +206,7 @@ Result<std::uint64_t> FactorStore::load(Bytes state) {
     return broken(ErrorCode::kMismatch,
                   "saved with rank=" + std::to_string(rank) + "; load them with the same");
   }
-  Result<Matrices> matrices = read_all(body);
-  if (!matrices) return forward_error(matrices);
-  matrices_ = std::move(*matrices);
+  ASSIGN_OR_RETURN(matrices_, read_all(body));
   return bytes;
 }
 
@@ -224,7 +218,7 @@ Status FactorStore::load_weighted(std::span<const WeightedState> states, std::sp
   Sums sums;
   for (const WeightedState& each : states) {
     FactorStore saved(rank_, revert_, nullptr);
-    if (const auto loaded = saved.load(each.state); !loaded) return forward_error(loaded);
+    RETURN_IF_ERROR(saved.load(each.state));
     for (const auto& [key, matrix] : saved.matrices_) {
       const auto tensor = elements.find(matrix->name);
       if (tensor != elements.end() && tensor->second == matrix->shape.elements()) continue;
@@ -233,7 +227,7 @@ Status FactorStore::load_weighted(std::span<const WeightedState> states, std::sp
                                               " elements is none that the job exchanges; load them into the "
                                               "model that they were saved with");
     }
-    if (Status added = add_weighted(saved, each.weight, sums); !added) return added;
+    RETURN_IF_ERROR(add_weighted(saved, each.weight, sums));
   }
   for (const auto& [key, matrix] : matrices_) {
     const std::vector<double>& sum = sums[matrix.get()];
@@ -256,8 +250,7 @@ Status FactorStore::add_weighted(const FactorStore& share, double weight, Sums& 
     }
     const Matrix& matrix = *found->second;
     if (matrix.shape != saved->shape) {
-      return fail(ErrorCode::kMismatch,
-                  "saved matrices: '" + matrix.name + "' has another shape on each rank");
+      return mismatch("saved matrices: '" + matrix.name + "' has another shape on each rank");
     }
     std::vector<double>& sum = sums[&matrix];
     assert(sum.empty() || sum.size() == matrix.kept.size());
@@ -272,10 +265,9 @@ Result<FactorStore::Matrices> FactorStore::read_all(Bytes body) const {
   Matrices matrices;
   Bytes rest = body.subspan(kFactorsHeadBytes);
   for (auto left = load_le<std::uint32_t>(body.data() + 24); left > 0; --left) {
-    auto matrix = read_one(rest);
-    if (!matrix) return forward_error(matrix);
-    const Key key{digest64(std::as_bytes(std::span((*matrix)->name)), 0), (*matrix)->name};
-    if (!matrices.try_emplace(key, std::move(*matrix)).second) {
+    ASSIGN_OR_RETURN(auto matrix, read_one(rest));
+    const Key key{digest64(std::as_bytes(std::span(matrix->name)), 0), matrix->name};
+    if (!matrices.try_emplace(key, std::move(matrix)).second) {
       return fail(ErrorCode::kCorrupt, "saved matrices: '" + std::string(key.name) + "' occurs twice");
     }
   }
@@ -284,9 +276,7 @@ Result<FactorStore::Matrices> FactorStore::read_all(Bytes body) const {
 }
 
 Result<std::unique_ptr<FactorStore::Matrix>> FactorStore::read_one(Bytes& rest) const {
-  const auto ends = [] {
-    return fail(ErrorCode::kTruncated, "saved matrices: the bytes end within a matrix");
-  };
+  const auto ends = [] { return truncated("saved matrices: the bytes end within a matrix"); };
   if (rest.size() < kMatrixHeadBytes) return ends();
   const std::uint64_t name_bytes = load_le<std::uint32_t>(rest.data());
   const low_rank::Shape shape{load_le<std::uint64_t>(rest.data() + 4),

@@ -9,6 +9,7 @@
 #include <cassert>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "reduce/bucket_messages.h"
 #include "reduce/pattern_reducer.h"
@@ -87,16 +88,15 @@ Status GatherExchange::start(bool) {
     sender_ = run_.world();
     return {};
   }
-  if (Status legal = plan_.check_bounds(channel_, run_.step().number); !legal) return legal;
+  RETURN_IF_ERROR(plan_.check_bounds(channel_, run_.step().number));
   Status started = or_no_memory("posting receives", [&] { return post_receives(); });
   for (const PartMessage& message : planned()) {
     // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
     Status shared = or_no_memory("sending", [&]() -> Status {
-      const auto pieces = run_.encode_in_place(channel_, message.layout(), kFirstStage, 0);
-      if (!pieces) return forward_error(pieces);
+      ASSIGN_OR_RETURN(const auto pieces, run_.encode_in_place(channel_, message.layout(), kFirstStage, 0));
       if (!started) return {};
-      own_.push_back(*pieces);
-      messages_.send_to_all(kFirstStage, *pieces);
+      own_.push_back(pieces);
+      messages_.send_to_all(kFirstStage, pieces);
       return {};
     });
     if (!shared && started) started = std::move(shared);
@@ -123,14 +123,12 @@ Result<Progress> GatherExchange::move(bool) {
   if (sender_ == run_.rank()) {
     assert(message_ < own_.size());
     const bool as_it_is = channel_.sends_values(planned()[message_].layout(), run_.step().number);
-    Status added = as_it_is ? means_.add_own({0, message_}) : add_message(own_[message_]);
-    if (!added) return forward_error(added);
+    RETURN_IF_ERROR(as_it_is ? means_.add_own({0, message_}) : add_message(own_[message_]));
   } else {
     Incoming& arrival = receive(sender_, message_);
     if (!messages_.arrived(arrival)) return Progress::waits(arrival.handle);
-    const Result<Bytes> message = messages_.take(arrival);
-    if (!message) return forward_error(message);
-    if (Status added = add_message(std::span(&*message, 1)); !added) return forward_error(added);
+    ASSIGN_OR_RETURN(const Bytes message, messages_.take(arrival));
+    RETURN_IF_ERROR(add_message(std::span(&message, 1)));
     arrival.buffer.reset();
   }
   if (sender_ == run_.world() - 1) means_.settle({0, message_});
@@ -151,9 +149,7 @@ class GatherReducer final : public PatternReducer {
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     for (std::uint64_t first = 0; first < momentum.size(); first += most_elements_) {
       const std::uint64_t count = std::min(most_elements_, momentum.size() - first);
-      if (Status masked = channel(0).mask_sent(name, first, momentum.subspan(first, count)); !masked) {
-        return masked;
-      }
+      RETURN_IF_ERROR(channel(0).mask_sent(name, first, momentum.subspan(first, count)));
     }
     return {};
   }
@@ -183,9 +179,8 @@ class GatherReducer final : public PatternReducer {
 Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,
                                                              std::uint64_t most_elements) {
-  auto channels = make_channels(codecs, options, {options.revert});
-  if (!channels) return forward_error(channels);
-  return std::make_unique<GatherReducer>(std::move(*channels), options, most_elements);
+  ASSIGN_OR_RETURN(auto channels, make_channels(codecs, options, {options.revert}));
+  return std::make_unique<GatherReducer>(std::move(channels), options, most_elements);
 }
 
 }  // namespace deltawire

@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "reduce/bucket_messages.h"
 #include "reduce/patterns/hierarchical_plan.h"
 #include "reduce/values.h"
@@ -145,12 +146,12 @@ Status HierarchicalExchange::send_shares() {
   for (std::size_t list = 0; list < plan_.messages().lists(); ++list) {
     const int adder = plan_.groups().adder(plan_.group(), list);
     for (const PartMessage& message : plan_.messages().list(list)) {
-      const auto pieces = run_.encode(channels_.within, message.layout(), kShareStage, room_.share);
-      if (!pieces) return forward_error(pieces);
+      ASSIGN_OR_RETURN(const auto pieces,
+                       run_.encode(channels_.within, message.layout(), kShareStage, room_.share));
       if (adder == self()) {
-        own_shares_.push_back(*pieces);
+        own_shares_.push_back(pieces);
       } else {
-        messages_.send(adder, kShareStage, *pieces, &channels_.within);
+        messages_.send(adder, kShareStage, pieces, &channels_.within);
       }
     }
   }
@@ -202,32 +203,29 @@ Status HierarchicalExchange::add_share() {
   const Source source{sender, sender, kShareStage};
   if (sender == self()) {
     const std::span<const Bytes> own = own_shares_[plan_.shares.next];
-    Status added = decode(channels_.within, own, place, source, Into::kAccumulate, run_.world_scale());
-    if (!added) return added;
+    RETURN_IF_ERROR(decode(channels_.within, own, place, source, Into::kAccumulate, run_.world_scale()));
     channels_.within.release(own);
   } else {
     Incoming& share = messages_.incoming(plan_.shares.receive());
-    const Result<Bytes> bytes = messages_.take(share);
-    if (!bytes) return forward_error(bytes);
-    Status added =
-        decode(channels_.within, std::span(&*bytes, 1), place, source, Into::kAccumulate, run_.world_scale());
-    if (!added) return added;
+    ASSIGN_OR_RETURN(const Bytes bytes, messages_.take(share));
+    RETURN_IF_ERROR(
+        decode(channels_.within, std::span(&bytes, 1), place, source, Into::kAccumulate, run_.world_scale()));
     share.buffer.reset();
   }
-  if (Status finite = check_share(place, sender); !finite) return finite;
+  RETURN_IF_ERROR(check_share(place, sender));
   return plan_.shares.advance() ? send_sum(place) : Status{};
 }
 
 Status HierarchicalExchange::send_sum(const Place& place) {
   assert(plan_.adds(place.list));
   const PartMessage& sum = plan_.message(place);
-  const auto pieces = run_.encode(channels_.between, sum.mean_layout(), kSumStage, room_.sum);
-  if (!pieces) return forward_error(pieces);
+  ASSIGN_OR_RETURN(const auto pieces,
+                   run_.encode(channels_.between, sum.mean_layout(), kSumStage, room_.sum));
   const int owner = plan_.groups().owner(place.list);
   if (owner == self()) {
-    own_sums_.push_back(*pieces);
+    own_sums_.push_back(pieces);
   } else {
-    messages_.send(owner, kSumStage, *pieces, &channels_.between);
+    messages_.send(owner, kSumStage, pieces, &channels_.between);
   }
   messages_.release_sent();
   return {};
@@ -242,14 +240,12 @@ Status HierarchicalExchange::add_sum() {
   const Into into = group == 0 ? Into::kOverwrite : Into::kAccumulate;
   if (sender == self()) {
     const std::span<const Bytes> own = own_sums_[plan_.sums.next];
-    if (Status added = decode(channels_.between, own, place, source, into); !added) return added;
+    RETURN_IF_ERROR(decode(channels_.between, own, place, source, into));
     channels_.between.release(own);
   } else {
     Incoming& sum = messages_.incoming(plan_.sums.receive());
-    const Result<Bytes> bytes = messages_.take(sum);
-    if (!bytes) return forward_error(bytes);
-    Status added = decode(channels_.between, std::span(&*bytes, 1), place, source, into);
-    if (!added) return added;
+    ASSIGN_OR_RETURN(const Bytes bytes, messages_.take(sum));
+    RETURN_IF_ERROR(decode(channels_.between, std::span(&bytes, 1), place, source, into));
     sum.buffer.reset();
   }
   return plan_.sums.advance() ? share_mean(place) : Status{};
@@ -266,24 +262,22 @@ void HierarchicalExchange::send_within(std::uint16_t stage, std::span<const Byte
 
 Status HierarchicalExchange::share_mean(const Place& place) {
   assert(plan_.groups().owner(place.list) == self());
-  const auto pieces =
-      run_.encode(channels_.means, plan_.message(place).mean_layout(), kMeanStage, room_.mean);
-  if (!pieces) return forward_error(pieces);
+  ASSIGN_OR_RETURN(const auto pieces,
+                   run_.encode(channels_.means, plan_.message(place).mean_layout(), kMeanStage, room_.mean));
   for (int i = 1; i < plan_.groups().count(); ++i) {
     const int group = (plan_.group() + i) % plan_.groups().count();
-    messages_.send(plan_.groups().adder(group, place.list), kMeanStage, *pieces, &channels_.means);
+    messages_.send(plan_.groups().adder(group, place.list), kMeanStage, pieces, &channels_.means);
   }
-  send_within(kMeanStage, *pieces, &channels_.means);
+  send_within(kMeanStage, pieces, &channels_.means);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  Status applied = apply(*pieces, place, {self(), self(), kMeanStage});
-  if (!applied) return applied;
-  if (run_.world() == 1) channels_.means.release(*pieces);
+  RETURN_IF_ERROR(apply(pieces, place, {self(), self(), kMeanStage}));
+  if (run_.world() == 1) channels_.means.release(pieces);
   messages_.release_sent();
   return {};
 }
 
 Status HierarchicalExchange::apply(std::span<const Bytes> mean, const Place& place, const Source& source) {
-  if (Status done = decode(channels_.means, mean, place, source, Into::kOverwrite); !done) return done;
+  RETURN_IF_ERROR(decode(channels_.means, mean, place, source, Into::kOverwrite));
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
   for (const Named& part : plan_.message(place).means) tensors_.settle(part);
   return {};
@@ -294,13 +288,11 @@ Status HierarchicalExchange::apply_mean() {
   const Place place = plan_.means.place();
   const int owner = plan_.groups().owner(place.list);
   Incoming& mean = messages_.incoming(plan_.means.receive());
-  const Result<Bytes> bytes = messages_.take(mean);
-  if (!bytes) return forward_error(bytes);
-  Status applied = apply(std::span(&*bytes, 1), place, {plan_.sender_of_mean(place.list), owner, kMeanStage});
-  if (!applied) return applied;
+  ASSIGN_OR_RETURN(const Bytes bytes, messages_.take(mean));
+  RETURN_IF_ERROR(apply(std::span(&bytes, 1), place, {plan_.sender_of_mean(place.list), owner, kMeanStage}));
   const bool passes_on = plan_.adds(place.list) && plan_.groups().members(plan_.group()) > 1;
   if (passes_on) {
-    passed_on_[plan_.means.next] = *bytes;
+    passed_on_[plan_.means.next] = bytes;
     send_within(kPassedOnStage, std::span(&passed_on_[plan_.means.next], 1), nullptr);
   } else {
     mean.buffer.reset();

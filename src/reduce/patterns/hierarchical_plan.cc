@@ -1,7 +1,5 @@
 #include "reduce/patterns/hierarchical_plan.h"
 
-#include <cassert>
-
 namespace deltawire {
 
 void HierarchicalPlan::cut(std::span<const Named> tensors, const Where& where) {

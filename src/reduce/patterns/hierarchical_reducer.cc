@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/spec_text.h"
 #include "channel/codec_rules.h"
 #include "reduce/pattern_reducer.h"
@@ -35,9 +36,9 @@ class HierarchicalReducer final : public PatternReducer {
   }
 
   Status mask_sent(std::string_view, std::span<float>) const override {
-    return fail(ErrorCode::kInvalidArgument,
-                "what hierarchical sends between groups is not a rank's own, so its momentum can't be masked "
-                "by it; take the pattern gather or direct");
+    return invalid(
+        "what hierarchical sends between groups is not a rank's own, so its momentum can't be masked "
+        "by it; take the pattern gather or direct");
   }
 
  private:
@@ -97,17 +98,16 @@ Result<int> members_of(const ParsedSpec& pattern) {
   constexpr int kMost = 65535;  // ranks: a frame's header says their number in 16 bits
   const SpecParameter* given = find_parameter(pattern, "group");
   if (given == nullptr) {
-    return fail(ErrorCode::kInvalidArgument,
-                "hierarchical needs the number of ranks in a group, which follow each other: write "
-                "hierarchical:group=8(3lc) for 8 on each site");
+    return invalid(
+        "hierarchical needs the number of ranks in a group, which follow each other: write "
+        "hierarchical:group=8(3lc) for 8 on each site");
   }
   int members = 0;
   const char* end = given->value.data() + given->value.size();
   const auto [read_to, error] = std::from_chars(given->value.data(), end, members);
   if (error != std::errc() || read_to != end || members < 1 || members > kMost) {
-    return fail(ErrorCode::kInvalidArgument, "hierarchical: group=" + std::string(given->value) +
-                                                 " must be a whole number from 1 to " +
-                                                 std::to_string(kMost));
+    return invalid("hierarchical: group=" + std::string(given->value) + " must be a whole number from 1 to " +
+                   std::to_string(kMost));
   }
   return members;
 }
@@ -116,12 +116,11 @@ Result<int> members_of(const ParsedSpec& pattern) {
 Result<std::string> codec_within(const ParsedSpec& pattern) {
   const SpecParameter* given = find_parameter(pattern, "within");
   std::string codec(given == nullptr ? "fp32" : given->value);
-  const auto rules = CodecRules::parse(codec);
-  if (!rules) return forward_error(rules);
-  if (rules->any(&CodecInfo::error_feedback) || codec.find(':') != std::string::npos) {
-    return fail(ErrorCode::kInvalidArgument, "hierarchical: within=" + codec +
-                                                 " must be the name of a codec without error feedback, for "
-                                                 "instance fp32, bf16 or gcomp");
+  ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(codec));
+  if (rules.any(&CodecInfo::error_feedback) || codec.find(':') != std::string::npos) {
+    return invalid("hierarchical: within=" + codec +
+                   " must be the name of a codec without error feedback, for "
+                   "instance fp32, bf16 or gcomp");
   }
   return codec;
 }
@@ -131,34 +130,27 @@ Result<std::string> codec_within(const ParsedSpec& pattern) {
 Result<std::unique_ptr<WakeableReducer>> make_hierarchical_reducer(const ParsedSpec& pattern,
                                                                    std::string_view codecs,
                                                                    const ReducerOptions& options) {
-  const Result<int> members = members_of(pattern);
-  if (!members) return forward_error(members);
-  const Result<std::string> within = codec_within(pattern);
-  if (!within) return forward_error(within);
-  const auto rules = CodecRules::parse(codecs);
-  if (!rules) return forward_error(rules);
+  ASSIGN_OR_RETURN(const int members, members_of(pattern));
+  ASSIGN_OR_RETURN(const std::string within, codec_within(pattern));
+  ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(codecs));
   const std::string named = "hierarchical(" + std::string(codecs) + ")";
   if (options.revert == Revert::kFold) {
-    return fail(ErrorCode::kInvalidArgument,
-                named +
-                    " sends sums of groups, which hold other ranks' gradients, so that a revert can't fold a "
-                    "rank's own; take the exact revert, or gather or direct");
+    return invalid(named +
+                   " sends sums of groups, which hold other ranks' gradients, so that a revert can't fold a "
+                   "rank's own; take the exact revert, or gather or direct");
   }
-  if (rules->have_feedback()) {
-    return fail(ErrorCode::kInvalidArgument,
-                named +
-                    " sends sums of groups, not a rank's gradients, which clip, momentum, masking and decay "
-                    "are for; take gather or direct");
+  if (rules.have_feedback()) {
+    return invalid(named +
+                   " sends sums of groups, not a rank's gradients, which clip, momentum, masking and decay "
+                   "are for; take gather or direct");
   }
-  auto channels = make_channels(codecs, options, {Revert::kExact, Revert::kExact});
-  if (!channels) return forward_error(channels);
-  Status added = add_channel(*channels, *within, options, Revert::kExact, false);
-  if (!added) return forward_error(added);
+  ASSIGN_OR_RETURN(auto channels, make_channels(codecs, options, {Revert::kExact, Revert::kExact}));
+  RETURN_IF_ERROR(add_channel(channels, within, options, Revert::kExact, false));
   std::string magic(kMagicOfGroups);
-  magic += static_cast<char>(*members & 0xFF);
-  magic += static_cast<char>(*members >> 8);
-  return std::make_unique<HierarchicalReducer>(std::move(*channels), options,
-                                               HierarchicalSettings{*members, *within, std::move(magic)});
+  magic += static_cast<char>(members & 0xFF);
+  magic += static_cast<char>(members >> 8);
+  return std::make_unique<HierarchicalReducer>(std::move(channels), options,
+                                               HierarchicalSettings{members, within, std::move(magic)});
 }
 
 }  // namespace deltawire

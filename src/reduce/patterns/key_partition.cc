@@ -1,7 +1,5 @@
 #include "reduce/patterns/key_partition.h"
 
-#include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <functional>
 #include <memory>

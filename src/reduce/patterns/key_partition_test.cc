@@ -1,9 +1,6 @@
 #include "reduce/patterns/key_partition.h"
 
-#include <algorithm>
 #include <array>
-#include <numeric>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,11 @@
 // The arithmetic of factors, against its definition in plain loops (docs/design/determinism.md).
 #include "reduce/patterns/low_rank.h"
 
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "base/random.h"
 
 namespace deltawire::low_rank_test {
 namespace {

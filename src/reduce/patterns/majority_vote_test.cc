@@ -1,5 +1,4 @@
 // signSGD with majority vote is `direct` with bare signs: what all ranks get is what most of them say.
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -1,9 +1,7 @@
 #include "reduce/patterns/merge_pairs.h"
 
 #include <bit>
-#include <cstdint>
 #include <map>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,9 @@
 #include "reduce/patterns/message_plan.h"
 
 #include <algorithm>
-#include <cassert>
 #include <string>
 
 #include "deltawire/transport.h"
-#include "reduce/patterns/owners.h"
 
 namespace deltawire {
 namespace {

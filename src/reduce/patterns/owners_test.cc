@@ -3,8 +3,6 @@
 #include <array>
 #include <set>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include <gtest/gtest.h>
 

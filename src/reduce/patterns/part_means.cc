@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "channel/raw_values.h"
 
@@ -45,7 +46,7 @@ Status PartMeans::stage(const Place& place) {
   if (is_staged_) return {};
   is_staged_ = true;
   if (tensors_.is_on_device()) {
-    if (Status staged = tensors_.stage_on_device(); !staged) return staged;
+    RETURN_IF_ERROR(tensors_.stage_on_device());
     plan_.place_means(tensors_);
     return {};
   }
@@ -74,7 +75,7 @@ void PartMeans::settle(const Place& place) {
 
 Status PartMeans::sum(const Place& place, std::span<const Bytes> pushes, float* at) {
   if (at != nullptr) plan_.place_means(place, at);
-  if (Status staged = at == nullptr ? stage(place) : Status(); !staged) return staged;
+  RETURN_IF_ERROR(at == nullptr ? stage(place) : Status());
   const PartMessage& message = plan_.message(place);
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
   const FloatEnvironment environment;
@@ -94,7 +95,7 @@ Status PartMeans::sum(const Place& place, std::span<const Bytes> pushes, float* 
 
 Status PartMeans::decode(Channel& channel, Messages messages, const Place& first, const Source& source,
                          Into into) {
-  if (Status staged = stage(first); !staged) return staged;
+  RETURN_IF_ERROR(stage(first));
   if (plan_.message(first).has_keys()) return decode_pairs(channel, messages.front(), first, source, into);
   received_.clear();
   assert(first.message + messages.size() <= plan_.list(first.list).size());
@@ -104,15 +105,13 @@ Status PartMeans::decode(Channel& channel, Messages messages, const Place& first
     if (adds && source.encoder == kFirstAdded) clear(place);
     received_.push_back({messages[i], plan_.message(place).mean_layout()});
   }
-  if (Status done = run_.decode(channel, received_, source, into, adds ? run_.world_scale() : 1.0F); !done) {
-    return done;
-  }
+  RETURN_IF_ERROR(run_.decode(channel, received_, source, into, adds ? run_.world_scale() : 1.0F));
   for (std::size_t i = 0; !adds && i < messages.size(); ++i) settle({first.list, first.message + i});
   return {};
 }
 
 Status PartMeans::add_own(const Place& place) {
-  if (Status staged = stage(place); !staged) return staged;
+  RETURN_IF_ERROR(stage(place));
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
   if (run_.rank() == kFirstAdded) clear(place);
   const FloatEnvironment environment;

@@ -3,8 +3,6 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

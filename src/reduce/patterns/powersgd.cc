@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/no_memory.h"
 #include "base/spec_text.h"
 #include "channel/codec_rules.h"
@@ -39,9 +40,8 @@ class PowerSgdReducer final : public PatternReducer {
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     (void)momentum;
-    return fail(ErrorCode::kInvalidArgument,
-                "powersgd sends factors of '" + std::string(name) +
-                    "', not some of its elements, so that no momentum can be masked; take gather or direct");
+    return invalid("powersgd sends factors of '" + std::string(name) +
+                   "', not some of its elements, so that no momentum can be masked; take gather or direct");
   }
 
   // A matrix is what its factors are together.
@@ -70,11 +70,10 @@ class PowerSgdReducer final : public PatternReducer {
   }
 
   Result<std::vector<std::byte>> save() const override {
-    auto rest = PatternReducer::save();
-    if (!rest) return rest;
+    ASSIGN_OR_RETURN(auto rest, PatternReducer::save());
     return or_no_memory("saving the matrices", [&]() -> Result<std::vector<std::byte>> {
       std::vector<std::byte> all = store_.save();
-      all.insert(all.end(), rest->begin(), rest->end());
+      all.insert(all.end(), rest.begin(), rest.end());
       return all;
     });
   }
@@ -82,9 +81,8 @@ class PowerSgdReducer final : public PatternReducer {
   Status load(Bytes state) override {
     return or_no_memory("loading the matrices", [&]() -> Status {
       FactorStore loaded(settings_.rank, revert_, meter());
-      const Result<std::uint64_t> bytes = loaded.load(state);
-      if (!bytes) return forward_error(bytes);
-      if (Status rest = PatternReducer::load(state.subspan(*bytes)); !rest) return rest;
+      ASSIGN_OR_RETURN(const std::uint64_t bytes, loaded.load(state));
+      RETURN_IF_ERROR(PatternReducer::load(state.subspan(bytes)));
       store_ = std::move(loaded);
       return {};
     });
@@ -92,7 +90,7 @@ class PowerSgdReducer final : public PatternReducer {
 
   Status load_resized(const SavedRanks& saved) override {
     return or_no_memory("loading the matrices", [&]() -> Status {
-      if (Status placed = check_places(saved); !placed) return placed;
+      RETURN_IF_ERROR(check_places(saved));
       std::vector<Bytes> matrices;
       std::vector<Bytes> rest;
       for (const Bytes state : saved.states) {
@@ -101,18 +99,16 @@ class PowerSgdReducer final : public PatternReducer {
           rest.emplace_back();
           continue;
         }
-        const Result<std::uint64_t> bytes = FactorStore::saved_bytes(state);
-        if (!bytes) return forward_error(bytes);
-        matrices.push_back(state.first(*bytes));
-        rest.push_back(state.subspan(*bytes));
+        ASSIGN_OR_RETURN(const std::uint64_t bytes, FactorStore::saved_bytes(state));
+        matrices.push_back(state.first(bytes));
+        rest.push_back(state.subspan(bytes));
       }
       FactorStore loaded(settings_.rank, revert_, meter());
-      Status added = is_unchanged(saved)
-                         ? loaded.load(matrices[static_cast<std::size_t>(saved.rank)]).map([](auto) {})
-                         : loaded.load_weighted(weigh_factors(saved, matrices), saved.tensors);
-      if (!added) return added;
+      RETURN_IF_ERROR(is_unchanged(saved)
+                          ? loaded.load(matrices[static_cast<std::size_t>(saved.rank)]).map([](auto) {})
+                          : loaded.load_weighted(weigh_factors(saved, matrices), saved.tensors));
       const SavedRanks channels{rest, saved.tensors, saved.world, saved.rank, saved.continued};
-      if (Status others = PatternReducer::load_resized(channels); !others) return others;
+      RETURN_IF_ERROR(PatternReducer::load_resized(channels));
       store_ = std::move(loaded);
       return {};
     });
@@ -160,9 +156,8 @@ Result<std::uint32_t> rank_of(const ParsedSpec& pattern) {
   const char* end = given->value.data() + given->value.size();
   const auto [read_to, error] = std::from_chars(given->value.data(), end, rank);
   if (error != std::errc() || read_to != end || rank < 1 || rank > low_rank::kMaxRank) {
-    return fail(ErrorCode::kInvalidArgument, "powersgd: rank=" + std::string(given->value) +
-                                                 " must be a whole number from 1 to " +
-                                                 std::to_string(low_rank::kMaxRank));
+    return invalid("powersgd: rank=" + std::string(given->value) + " must be a whole number from 1 to " +
+                   std::to_string(low_rank::kMaxRank));
   }
   return rank;
 }
@@ -172,21 +167,17 @@ Result<std::uint32_t> rank_of(const ParsedSpec& pattern) {
 Result<std::unique_ptr<WakeableReducer>> make_powersgd_reducer(const ParsedSpec& pattern,
                                                                std::string_view codecs,
                                                                const ReducerOptions& options) {
-  const Result<std::uint32_t> rank = rank_of(pattern);
-  if (!rank) return forward_error(rank);
-  auto channels = make_channels(codecs, options, {options.revert, Revert::kExact});
-  if (!channels) return forward_error(channels);
-  const auto rules = CodecRules::parse(codecs);
-  if (!rules) return forward_error(rules);
-  if (rules->any(&CodecInfo::error_feedback) || rules->have_feedback()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "powersgd(" + std::string(codecs) +
-                    ") would keep residuals of factors, which mean nothing in the next step: they belong to "
-                    "another basis then. Take a codec without error feedback: fp32, bf16 or gcomp");
+  ASSIGN_OR_RETURN(const std::uint32_t rank, rank_of(pattern));
+  ASSIGN_OR_RETURN(auto channels, make_channels(codecs, options, {options.revert, Revert::kExact}));
+  ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(codecs));
+  if (rules.any(&CodecInfo::error_feedback) || rules.have_feedback()) {
+    return invalid("powersgd(" + std::string(codecs) +
+                   ") would keep residuals of factors, which mean nothing in the next step: they belong to "
+                   "another basis then. Take a codec without error feedback: fp32, bf16 or gcomp");
   }
-  const PowerSgdSettings settings{*rank, options.policy.min_elements,
+  const PowerSgdSettings settings{rank, options.policy.min_elements,
                                   options.policy.nonfinite == NonFinite::kPass};
-  return std::make_unique<PowerSgdReducer>(std::move(*channels), options, settings);
+  return std::make_unique<PowerSgdReducer>(std::move(channels), options, settings);
 }
 
 }  // namespace deltawire

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "base/zeros.h"
 #include "codecs/spec_string.h"
 #include "reduce/bucket_run.h"
-#include "reduce/patterns/low_rank.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/values.h"
 #include "wire/hashes.h"
@@ -154,20 +154,17 @@ void PowerSgdExchange::cut() {
 
 Status PowerSgdExchange::start(bool is_oldest) {
   if (!std::isfinite(run_.step().scale) || run_.step().scale <= 0.0F) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the scale " + std::to_string(run_.step().scale) + " must be finite and above 0");
+    return invalid("the scale " + std::to_string(run_.step().scale) + " must be finite and above 0");
   }
   for (Compressed& compressed : compressed_) {
-    const auto matrix = store_.obtain(tensor_of(compressed), compressed.shape);
-    if (!matrix) return forward_error(matrix);
-    compressed.matrix = *matrix;
+    ASSIGN_OR_RETURN(compressed.matrix, store_.obtain(tensor_of(compressed), compressed.shape));
   }
   for (std::size_t i = 0; i < compressed_.size(); ++i) {
     first_tensors_[i].tensor.values = compressed_[i].matrix->step.p.data();
     second_tensors_[i].tensor.values = compressed_[i].matrix->step.q.data();
   }
   open_round(*first_, first_tensors_, kFirstRound);
-  if (Status prepared = first_->prepare(); !prepared) return prepared;
+  RETURN_IF_ERROR(first_->prepare());
   is_prepared_ = true;
   Status taken;
   {
@@ -256,19 +253,19 @@ Result<Progress> PowerSgdExchange::move(bool is_oldest) {
     case Phase::kFirst: return move_round(*first_, is_oldest, Phase::kFactors);
     case Phase::kFactors:
       if (next_ < compressed_.size()) {
-        if (Status formed = form_second(compressed_[next_++]); !formed) return forward_error(formed);
+        RETURN_IF_ERROR(form_second(compressed_[next_++]));
         return Progress::moved();
       }
       phase_ = Phase::kSecond;
       open_round(*second_, second_tensors_, kSecondRound);
-      if (Status started = second_->start(is_oldest); !started) return forward_error(started);
+      RETURN_IF_ERROR(second_->start(is_oldest));
       return Progress::moved();
     case Phase::kSecond: return move_round(*second_, is_oldest, Phase::kMeans);
     case Phase::kMeans: break;
   }
   if (next_ == 0) tensors_.stage();
   if (next_ < compressed_.size()) {
-    if (Status formed = form_mean(compressed_[next_++]); !formed) return forward_error(formed);
+    RETURN_IF_ERROR(form_mean(compressed_[next_++]));
     return Progress::moved();
   }
   copy_uncompressed();
@@ -298,7 +295,7 @@ Status PowerSgdExchange::form_second(Compressed& compressed) {
       std::ranges::fill(matrix.step.q, 0.0F);
     }
     if (low_rank::all_within(matrix.step.q)) return {};
-    if (Status passes = too_large(compressed, "the transposed matrix times P"); !passes) return passes;
+    RETURN_IF_ERROR(too_large(compressed, "the transposed matrix times P"));
   }
   std::ranges::fill(matrix.step.q, std::numeric_limits<float>::quiet_NaN());
   return {};
@@ -313,7 +310,7 @@ Status PowerSgdExchange::form_mean(Compressed& compressed) {
       second_->tensors().means().subspan(compressed.second_at, compressed.shape.q_elements());
   const auto out = tensors_.mean_of(compressed.tensor);
   if (!low_rank::all_within(q)) {
-    if (Status passes = too_large(compressed, "the mean of Q"); !passes) return passes;
+    RETURN_IF_ERROR(too_large(compressed, "the mean of Q"));
     std::ranges::fill(out, std::numeric_limits<float>::quiet_NaN());
     return {};
   }

@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "channel/codec_rules.h"
@@ -144,9 +145,8 @@ Status RingExchange::take(Phase& phase, Messages messages) {
   assert(phase.taken + messages.size() <= phase.posted);
   arrived_.clear();
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    const Result<Bytes> bytes = messages_.take(slot(phase, phase.taken + i));
-    if (!bytes) return forward_error(bytes);
-    arrived_.push_back(*bytes);
+    ASSIGN_OR_RETURN(const Bytes bytes, messages_.take(slot(phase, phase.taken + i)));
+    arrived_.push_back(bytes);
   }
   received_.clear();
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -194,13 +194,13 @@ Status RingExchange::encode(Phase& phase, Messages messages) {
 }
 
 Status RingExchange::send_sums(Messages messages) {
-  if (Status encoded = encode(scatter_, messages); !encoded) return encoded;
+  RETURN_IF_ERROR(encode(scatter_, messages));
   for (const std::span<const Bytes> pieces : encoded_) messages_.send(right(), kFirstStage, pieces);
   return {};
 }
 
 Status RingExchange::share_means(Messages messages) {
-  if (Status encoded = encode(gather_, messages); !encoded) return encoded;
+  RETURN_IF_ERROR(encode(gather_, messages));
   assert(encoded_.size() == messages.size());
   received_.clear();
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -213,9 +213,7 @@ Status RingExchange::share_means(Messages messages) {
 
 // Decodes the means in received_, which are these messages.
 Status RingExchange::apply(Messages messages, const Source& source) {
-  if (Status done = run_.decode(gather_.channel, received_, source, Into::kOverwrite, 1.0F); !done) {
-    return done;
-  }
+  RETURN_IF_ERROR(run_.decode(gather_.channel, received_, source, Into::kOverwrite, 1.0F));
   if (tensors_.is_on_device()) return {};
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
   for (const RingMessage& message : messages) {
@@ -225,35 +223,32 @@ Status RingExchange::apply(Messages messages, const Source& source) {
 }
 
 Status RingExchange::start(bool) {
-  if (Status staged = stage(); !staged) return staged;
+  RETURN_IF_ERROR(stage());
   post_receives(scatter_);
   post_receives(gather_);
   for (Messages rest = plan_.partition(left()); !rest.empty();) {
     const Messages next = rest.first(std::min(rest.size(), most_together()));
     rest = rest.subspan(next.size());
     load(next);
-    const Status sent = run_.world() == 1 ? share_means(next) : send_sums(next);
-    if (!sent) return sent;
+    RETURN_IF_ERROR(run_.world() == 1 ? share_means(next) : send_sums(next));
   }
   return {};
 }
 
 Status RingExchange::add_arrivals(std::span<const RingStop> stops) {
   const Messages messages = messages_of(stops);
-  if (Status taken = take(scatter_, messages); !taken) return taken;
+  RETURN_IF_ERROR(take(scatter_, messages));
   load(messages);
-  Status added =
-      run_.decode(scatter_.channel, received_, {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F);
-  if (!added) return added;
+  RETURN_IF_ERROR(
+      run_.decode(scatter_.channel, received_, {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F));
   for (std::size_t i = 0; i < stops.size(); ++i) slot(scatter_, scatter_.taken++).buffer.reset();
   return stops.front().last_hop ? share_means(messages) : send_sums(messages);
 }
 
 // Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
 Status RingExchange::apply_arrivals(std::span<const RingStop> stops) {
-  if (Status taken = take(gather_, messages_of(stops)); !taken) return taken;
-  Status applied = apply(messages_of(stops), {left(), stops.front().partition, kSecondStage});
-  if (!applied) return applied;
+  RETURN_IF_ERROR(take(gather_, messages_of(stops)));
+  RETURN_IF_ERROR(apply(messages_of(stops), {left(), stops.front().partition, kSecondStage}));
   for (const Bytes& bytes : arrived_) {
     if (!stops.front().last_hop) {
       gather_.forwards[gather_.taken % gather_.forwards.size()] =
@@ -287,8 +282,7 @@ Result<Progress> RingExchange::move(bool) {
   if (stops.empty()) return Progress::done();
   const Handle awaited = missing(phase, stops.size());
   if (awaited != Handle::kNone) return Progress::waits(awaited);
-  const Status status = scattering ? add_arrivals(stops) : apply_arrivals(stops);
-  if (!status) return forward_error(status);
+  RETURN_IF_ERROR(scattering ? add_arrivals(stops) : apply_arrivals(stops));
   return Progress::moved();
 }
 
@@ -307,9 +301,9 @@ class RingReducer final : public PatternReducer {
         backend_(options.backend) {}
 
   Status mask_sent(std::string_view, std::span<float>) const override {
-    return fail(ErrorCode::kInvalidArgument,
-                "what a rank sends in a ring is not its own, so its momentum can't be masked by it; take "
-                "the pattern gather or direct");
+    return invalid(
+        "what a rank sends in a ring is not its own, so its momentum can't be masked by it; take "
+        "the pattern gather or direct");
   }
 
  private:
@@ -355,34 +349,29 @@ Status check_gain(const CodecRules& rules, std::string_view codecs) {
     factor = std::to_string(std::ceil(gain * 10) / 10);
     factor = "up to " + factor.substr(0, factor.find('.') + 2);
   }
-  return fail(ErrorCode::kInvalidArgument, "ring(" + std::string(codecs) +
-                                               ") codes a sum anew at each hop, and " + codec.spec() +
-                                               " multiplies it by " + factor + " each time; take direct(" +
-                                               std::string(codecs) + ") or gather");
+  return invalid("ring(" + std::string(codecs) + ") codes a sum anew at each hop, and " + codec.spec() +
+                 " multiplies it by " + factor + " each time; take direct(" + std::string(codecs) +
+                 ") or gather");
 }
 
 }  // namespace
 
 Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codecs,
                                                            const ReducerOptions& options) {
-  const auto rules = CodecRules::parse(codecs);
-  if (!rules) return forward_error(rules);
+  ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(codecs));
   if (options.revert == Revert::kFold) {
-    return fail(ErrorCode::kInvalidArgument,
-                "ring(" + std::string(codecs) +
-                    ") sends partial sums, which hold other ranks' gradients, so that a revert can't fold a "
-                    "rank's own; take the exact revert, or gather or direct");
+    return invalid("ring(" + std::string(codecs) +
+                   ") sends partial sums, which hold other ranks' gradients, so that a revert can't fold a "
+                   "rank's own; take the exact revert, or gather or direct");
   }
-  if (rules->have_feedback()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "ring(" + std::string(codecs) +
-                    ") sends partial sums, not a rank's gradients, which clip, "
-                    "momentum, masking and decay are for; take gather or direct");
+  if (rules.have_feedback()) {
+    return invalid("ring(" + std::string(codecs) +
+                   ") sends partial sums, not a rank's gradients, which clip, "
+                   "momentum, masking and decay are for; take gather or direct");
   }
-  if (Status bounded = check_gain(*rules, codecs); !bounded) return forward_error(bounded);
-  auto channels = make_channels(codecs, options, {Revert::kExact, Revert::kExact});
-  if (!channels) return forward_error(channels);
-  return std::make_unique<RingReducer>(std::move(*channels), options);
+  RETURN_IF_ERROR(check_gain(rules, codecs));
+  ASSIGN_OR_RETURN(auto channels, make_channels(codecs, options, {Revert::kExact, Revert::kExact}));
+  return std::make_unique<RingReducer>(std::move(channels), options);
 }
 
 }  // namespace deltawire

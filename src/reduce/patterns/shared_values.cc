@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "base/cached_copy.h"
+#include "base/errors.h"
 #include "base/little_endian.h"
 
 namespace deltawire {
@@ -124,9 +124,8 @@ Result<Bytes> SharedValues::values_of(Channel& channel, Bytes received, const Pl
     const auto at = load_le<std::uint64_t>(received.data() + kPlaceAt);
     const Bytes payload = area.at(at, load_le<std::uint64_t>(received.data() + kBytesAt));
     if (payload.empty() || at % sizeof(float) != 0) {
-      return fail(ErrorCode::kCorrupt,
-                  "from " + names.of(source.sender) + ": values that are not in the memory it shares",
-                  source.sender);
+      return corrupt("from " + names.of(source.sender) + ": values that are not in the memory it shares",
+                     source.sender);
     }
     areas_->note_received(payload.size());
     pieces = {received.subspan(kNoteBytes), payload};
@@ -136,9 +135,9 @@ Result<Bytes> SharedValues::values_of(Channel& channel, Bytes received, const Pl
 }
 
 Status SharedValues::read_push(int sender, Bytes received, const Place& place) {
-  const auto values = values_of(channels_.push, received, place, {sender, sender, kFirstStage});
-  if (!values) return forward_error(values);
-  pushes_[static_cast<std::size_t>(sender)] = *values;
+  ASSIGN_OR_RETURN(const auto values,
+                   values_of(channels_.push, received, place, {sender, sender, kFirstStage}));
+  pushes_[static_cast<std::size_t>(sender)] = values;
   return {};
 }
 
@@ -153,23 +152,22 @@ Status SharedValues::sum(const Place& place) {
 
 Status SharedValues::share_sum(const Place& place) {
   const PartMessage& mean = plan_.message(place);
-  const auto message = run_.encode_in_place(channels_.pull, mean.mean_layout(), kSecondStage, 0);
-  if (!message) return forward_error(message);
+  ASSIGN_OR_RETURN(const auto message,
+                   run_.encode_in_place(channels_.pull, mean.mean_layout(), kSecondStage, 0));
   const float* const begin = std::exchange(own_means_, own_means_ + mean.elements);
   const Bytes values = std::as_bytes(std::span(begin, mean.elements));
-  const auto announced = note(message->front(), values);
+  const auto announced = note(message.front(), values);
   for (std::size_t i = 1; i < ranks(); ++i) {
     send((self() + i) % ranks(), kSecondStage, announced, values.size());
   }
-  channels_.pull.release(*message);
+  channels_.pull.release(message);
   part_means_.settle(place);
   return {};
 }
 
 Status SharedValues::read_mean(int sender, Bytes note, const Place& place) {
-  const auto values = values_of(channels_.pull, note, place, {sender, sender, kSecondStage});
-  if (!values) return forward_error(values);
-  part_means_.stand(place, *values);
+  ASSIGN_OR_RETURN(const auto values, values_of(channels_.pull, note, place, {sender, sender, kSecondStage}));
+  part_means_.stand(place, values);
   part_means_.settle(place);
   return {};
 }

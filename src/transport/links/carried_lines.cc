@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <condition_variable>
-#include <string>
 #include <thread>
 #include <utility>
 

@@ -1,9 +1,7 @@
 #include "transport/links/carried_lines.h"
 
 #include <atomic>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

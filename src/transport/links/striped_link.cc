@@ -1,8 +1,6 @@
 #include "transport/links/striped_link.h"
 
-#include <algorithm>
 #include <array>
-#include <cassert>
 #include <cerrno>
 #include <new>
 

@@ -1,7 +1,6 @@
 // One stream over several that are slow, late, and break: in a model that a seed runs, and over TCP.
 #include "transport/links/striped_link.h"
 
-#include <algorithm>
 #include <array>
 #include <random>
 #include <utility>

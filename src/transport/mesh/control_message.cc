@@ -1,7 +1,6 @@
 #include "transport/mesh/control_message.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 
 #include "base/crc32c.h"

@@ -1,7 +1,6 @@
 #include "transport/mesh/data_sender.h"
 
 #include <algorithm>
-#include <cassert>
 
 namespace deltawire {
 

@@ -1,7 +1,6 @@
 // Unit tests of data streams, including hostile peers: headers, messages, and their operations.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <list>
 
 #include <gtest/gtest.h>

@@ -1,9 +1,6 @@
 #include "transport/mesh/driver.h"
 
 #include <algorithm>
-#include <cassert>
-
-#include "transport/process/machine.h"
 
 namespace deltawire {
 namespace {

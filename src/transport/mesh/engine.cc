@@ -1,19 +1,18 @@
 #include "transport/mesh/engine.h"
 
-#include <algorithm>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "transport/links/shared_areas.h"
-#include "transport/process/machine.h"
 #include "transport/process/signals.h"
 
 namespace deltawire {
 namespace {
 
 tl::unexpected<Error> forked() {
-  return fail(ErrorCode::kState, "a transport can't be used in a forked child; connect a new one there");
+  return wrong_state("a transport can't be used in a forked child; connect a new one there");
 }
 
 std::vector<LineState> states_of(const std::vector<PeerLinks>& links) {
@@ -123,10 +122,10 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   if (operation == nullptr) {
     if (parts_.consensus.failed()) return failed(lock);
     if (handle == Handle::kNone) return std::uint64_t{0};
-    return fail(ErrorCode::kState, "wait: no such operation, or an earlier wait has returned its result");
+    return wrong_state("wait: no such operation, or an earlier wait has returned its result");
   }
   if (operation->waiter != nullptr) {
-    return fail(ErrorCode::kState, "wait: another thread already waits for this operation");
+    return wrong_state("wait: another thread already waits for this operation");
   }
   Waiter waiter{.operation = operation, .deadline = deadline};
   parts_.wait_loop.block(lock.standard(), waiter);
@@ -155,7 +154,7 @@ Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
     const Operation* operation = parts_.operations.find(handle);
     ended = ended || operation == nullptr;
     if (operation != nullptr && operation->waiter != nullptr) {
-      return fail(ErrorCode::kState, "wait_any: another thread waits for one of the operations");
+      return wrong_state("wait_any: another thread waits for one of the operations");
     }
   }
   if (!ended) {
@@ -232,9 +231,9 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   parts_.control.read_all();
   if (consensus.failed()) return failed(lock);
   if (parts_.membership.has_optional()) {
-    return fail(ErrorCode::kState, "vote: ranks of this transport are optional, and have no vote");
+    return wrong_state("vote: ranks of this transport are optional, and have no vote");
   }
-  if (consensus.is_voting()) return fail(ErrorCode::kState, "vote: this rank's last vote is still open");
+  if (consensus.is_voting()) return wrong_state("vote: this rank's last vote is still open");
   parts_.peers.note_step();
   Operation vote;
   vote.kind = Operation::Kind::kVote;

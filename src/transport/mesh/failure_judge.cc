@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace deltawire {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <sys/eventfd.h>
 
+#include "base/errors.h"
 #include "base/os_error.h"
-#include "deltawire/connect.h"
 #include "transport/links/carried_lines.h"
 #include "transport/links/shaped_link.h"
 #include "transport/links/striped_link.h"
@@ -52,12 +52,11 @@ Status check_link_options(const LinkOptions& options) {
   if (!options.shape) return {};
   const double rate = options.shape->bytes_per_second;
   if (!std::isfinite(rate) || rate <= 0) {
-    return fail(ErrorCode::kInvalidArgument, "link shape: bytes_per_second must be above 0");
+    return invalid("link shape: bytes_per_second must be above 0");
   }
   if (options.shape->burst_bytes < 1 || options.shape->burst_bytes > kBurstMax) {
-    return fail(ErrorCode::kInvalidArgument, "link shape: burst_bytes must be 1 to " +
-                                                 std::to_string(kBurstMax) + ", not " +
-                                                 std::to_string(options.shape->burst_bytes));
+    return invalid("link shape: burst_bytes must be 1 to " + std::to_string(kBurstMax) + ", not " +
+                   std::to_string(options.shape->burst_bytes));
   }
   return {};
 }
@@ -69,9 +68,7 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     if (static_cast<int>(i) == self.rank) continue;
     links[i].control = sockets[i].control.take_link();
-    auto data = take_data_link(sockets[i]);
-    if (!data) return forward_error(data);
-    links[i].data = std::move(*data);
+    ASSIGN_OR_RETURN(links[i].data, take_data_link(sockets[i]));
   }
   return make_mesh(self, std::move(links), options, std::move(host));
 }
@@ -84,9 +81,7 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   }
   try {
     if (options.carrier && links.size() > 1) {
-      auto lines = carry_data(links, options.carrier, std::move(host));
-      if (!lines) return forward_error(lines);
-      host = *std::move(lines);
+      ASSIGN_OR_RETURN(host, carry_data(links, options.carrier, std::move(host)));
     }
     impair(self, links, options);
     return std::make_unique<Engine>(self, std::move(links), std::move(host), std::move(wake));
@@ -101,17 +96,15 @@ constexpr int kWorldMax = 1024;
 
 Status check_arguments(int world_size, const std::vector<LinkOptions>& links) {
   if (world_size < 1 || world_size > kWorldMax) {
-    return fail(ErrorCode::kInvalidArgument, "connect_inproc: world_size must be 1 to " +
-                                                 std::to_string(kWorldMax) + ", not " +
-                                                 std::to_string(world_size));
+    return invalid("connect_inproc: world_size must be 1 to " + std::to_string(kWorldMax) + ", not " +
+                   std::to_string(world_size));
   }
   if (!links.empty() && links.size() != static_cast<std::size_t>(world_size)) {
-    return fail(ErrorCode::kInvalidArgument, "connect_inproc: " + std::to_string(links.size()) +
-                                                 " link options for " + std::to_string(world_size) +
-                                                 " ranks; give none or one for each");
+    return invalid("connect_inproc: " + std::to_string(links.size()) + " link options for " +
+                   std::to_string(world_size) + " ranks; give none or one for each");
   }
   for (const LinkOptions& each : links) {
-    if (Status status = check_link_options(each); !status) return status;
+    RETURN_IF_ERROR(check_link_options(each));
   }
   return {};
 }
@@ -121,7 +114,7 @@ Status check_arguments(int world_size, const std::vector<LinkOptions>& links) {
 Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
                                                                const std::vector<LinkOptions>& links,
                                                                std::uint32_t epoch) {
-  if (Status status = check_arguments(world_size, links); !status) return forward_error(status);
+  RETURN_IF_ERROR(check_arguments(world_size, links));
   const auto world = static_cast<std::size_t>(world_size);
   std::vector<std::vector<PeerSockets>> sockets(world);
   for (auto& row : sockets) row.resize(world);
@@ -139,10 +132,9 @@ Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
   }
   std::vector<std::unique_ptr<Transport>> ranks;
   for (std::size_t rank = 0; rank < world; ++rank) {
-    auto transport = make_mesh({static_cast<int>(rank), epoch}, std::move(sockets[rank]),
-                               links.empty() ? LinkOptions{} : links[rank]);
-    if (!transport) return forward_error(transport);
-    ranks.push_back(std::move(*transport));
+    ASSIGN_OR_RETURN(auto transport, make_mesh({static_cast<int>(rank), epoch}, std::move(sockets[rank]),
+                                               links.empty() ? LinkOptions{} : links[rank]));
+    ranks.push_back(std::move(transport));
   }
   return ranks;
 }

@@ -1,6 +1,7 @@
 #include "transport/mesh/message_header.h"
 
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "base/little_endian.h"
 
 namespace deltawire {
@@ -34,16 +35,15 @@ Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageH
   if (load_le<std::uint32_t>(bytes.data()) != kMessageMagic ||
       load_le<std::uint32_t>(bytes.data() + kHeaderCrcAt) != checksum(bytes) ||
       load_le<std::uint64_t>(bytes.data() + kZeroAt) != 0) {
-    return fail(ErrorCode::kCorrupt,
-                "message header is damaged" + from() + "; check the network and that rank's machine", sender);
+    return corrupt("message header is damaged" + from() + "; check the network and that rank's machine",
+                   sender);
   }
   const MessageHeader header{load_le<Tag>(bytes.data() + kTagAt),
                              load_le<std::uint64_t>(bytes.data() + kLengthAt)};
   if (header.length > kMessageBytesMax) {
-    return fail(ErrorCode::kCorrupt,
-                "message length " + std::to_string(header.length) + from() + " is above the limit of " +
-                    std::to_string(kMessageBytesMax) + " bytes",
-                sender);
+    return corrupt("message length " + std::to_string(header.length) + from() + " is above the limit of " +
+                       std::to_string(kMessageBytesMax) + " bytes",
+                   sender);
   }
   return header;
 }

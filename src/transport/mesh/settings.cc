@@ -4,6 +4,7 @@
 #include <cassert>
 #include <string_view>
 
+#include "base/errors.h"
 #include "transport/tcp/proof.h"
 
 namespace deltawire {
@@ -32,9 +33,8 @@ void keep_differing_words(std::string_view& one, std::string_view& other) {
 
 Status check_settings(const std::string& caller, const std::string& settings) {
   if (settings.size() <= kSettingsMax) return {};
-  return fail(ErrorCode::kInvalidArgument, caller + ": settings of " + std::to_string(settings.size()) +
-                                               " bytes; at most " + std::to_string(kSettingsMax) +
-                                               " can be compared");
+  return invalid(caller + ": settings of " + std::to_string(settings.size()) + " bytes; at most " +
+                 std::to_string(kSettingsMax) + " can be compared");
 }
 
 std::string fitted_settings(std::string settings) {

@@ -1,7 +1,6 @@
 // Unit tests of Streams: what a driver must poll for, and what happens when it is ready.
 #include "transport/mesh/streams.h"
 
-#include <algorithm>
 #include <array>
 
 #include "transport/mesh/mesh_parts_testing.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "transport/process/machine.h"
-
 namespace deltawire {
 namespace {
 

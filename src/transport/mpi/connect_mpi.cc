@@ -4,10 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
-#include <limits>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/errors.h"
 #include "deltawire/connect.h"
 #include "transport/mesh/settings.h"
 #include "transport/tcp/proof.h"
@@ -101,15 +99,15 @@ Status initialize() {
   const std::scoped_lock lock(mutex);
   int flag = 0;
   MPI_Finalized(&flag);
-  if (flag != 0) return fail(ErrorCode::kState, "connect_mpi: MPI has been finalized already");
+  if (flag != 0) return wrong_state("connect_mpi: MPI has been finalized already");
   int level = MPI_THREAD_SINGLE;
   MPI_Initialized(&flag);
   if (flag != 0) {
     MPI_Query_thread(&level);
     if (level == MPI_THREAD_MULTIPLE) return {};
-    return fail(ErrorCode::kState,
-                "connect_mpi: MPI was not initialized for several threads; call MPI_Init_thread with "
-                "MPI_THREAD_MULTIPLE, or let deltawire initialize MPI");
+    return wrong_state(
+        "connect_mpi: MPI was not initialized for several threads; call MPI_Init_thread with "
+        "MPI_THREAD_MULTIPLE, or let deltawire initialize MPI");
   }
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) {
     return fail(ErrorCode::kSystem, "connect_mpi: MPI can't be initialized; see its own messages");
@@ -174,10 +172,10 @@ void put(std::array<char, kSize>& to, const std::string& text) {
 // Rank 0's listener: on the address towards another machine, if there is one.
 Result<std::unique_ptr<Listener>> listen_for_all(const Meeting& meeting) {
   const auto far = std::ranges::find_if(meeting.hosts, [&](const auto& host) { return host != meeting.own; });
-  const Result<std::string> own =
-      local_address_towards(far == meeting.hosts.end() ? "127.0.0.1" : std::string(far->data()));
-  if (!own) return forward_error(own);
-  return listen_tcp(*own);
+  ASSIGN_OR_RETURN(
+      const std::string own,
+      local_address_towards(far == meeting.hosts.end() ? "127.0.0.1" : std::string(far->data())));
+  return listen_tcp(own);
 }
 
 // Fills mesh.rendezvous and mesh.token. Empty, without an error: the others have not come by the deadline.
@@ -236,18 +234,15 @@ bool has_mpi() noexcept {
 }
 
 Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
-  if (Status status = check_settings("connect_mpi", options.settings); !status) return forward_error(status);
-  if (Status status = initialize(); !status) return forward_error(status);
+  RETURN_IF_ERROR(check_settings("connect_mpi", options.settings));
+  RETURN_IF_ERROR(initialize());
   const Deadline deadline = Clock::now() + options.connect_timeout;
   const MPI_Comm parent =
       options.fortran_communicator ? MPI_Comm_f2c(*options.fortran_communicator) : MPI_COMM_WORLD;
   if (parent == MPI_COMM_NULL) {
-    return fail(ErrorCode::kInvalidArgument,
-                "connect_mpi: fortran_communicator is MPI_COMM_NULL; give a communicator of this rank");
+    return invalid("connect_mpi: fortran_communicator is MPI_COMM_NULL; give a communicator of this rank");
   }
-  const Result<Duplicate*> found = duplicate_of(parent, deadline);
-  if (!found) return forward_error(found);
-  Duplicate* const duplicate = *found;
+  ASSIGN_OR_RETURN(auto* const duplicate, duplicate_of(parent, deadline));
   if (duplicate == nullptr) return not_all_there(options);
   MeshOptions mesh;
   MPI_Comm_rank(duplicate->communicator, &mesh.rank);
@@ -255,12 +250,11 @@ Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
   mesh.settings = options.settings;
   mesh.epoch = options.epoch;
   mesh.link.carrier = std::make_shared<MpiCarrier>(duplicate->communicator, duplicate->meshes++ % kTags);
-  auto listener = meet(duplicate->communicator, mesh, deadline);
-  if (!listener) return forward_error(listener);
-  if (*listener == nullptr) return not_all_there(options);
+  ASSIGN_OR_RETURN(auto listener, meet(duplicate->communicator, mesh, deadline));
+  if (listener == nullptr) return not_all_there(options);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   mesh.connect_timeout = std::max(left, std::chrono::milliseconds(1));
-  return connect_tcp(*std::move(listener), mesh);
+  return connect_tcp(std::move(listener), mesh);
 }
 
 }  // namespace deltawire

@@ -1,4 +1,5 @@
 // Replaces connect_mpi.cc in a build without MPI.
+#include "base/errors.h"
 #include "deltawire/connect_mpi.h"
 
 namespace deltawire {
@@ -8,9 +9,9 @@ bool has_mpi() noexcept {
 }
 
 Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions&) {
-  return fail(ErrorCode::kInvalidArgument,
-              "connect_mpi: this deltawire was built without MPI; install it (Debian: libopenmpi-dev, "
-              "openmpi-bin) and configure with -DDELTAWIRE_MPI=ON, or use connect_tcp");
+  return invalid(
+      "connect_mpi: this deltawire was built without MPI; install it (Debian: libopenmpi-dev, "
+      "openmpi-bin) and configure with -DDELTAWIRE_MPI=ON, or use connect_tcp");
 }
 
 }  // namespace deltawire

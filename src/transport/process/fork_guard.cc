@@ -1,8 +1,6 @@
 #include "transport/process/fork_guard.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <vector>
 
 #include <pthread.h>

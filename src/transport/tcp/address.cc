@@ -5,14 +5,13 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <memory>
 #include <system_error>
 #include <thread>
 
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <netinet/in.h>
 
+#include "base/errors.h"
 #include "base/os_error.h"
 
 namespace deltawire {
@@ -29,8 +28,7 @@ Result<SocketAddress> SocketAddress::resolve(const std::string& host, std::uint1
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "no such address: \"" + host + "\" (" + ::gai_strerror(error) + ")");
+    return invalid("no such address: \"" + host + "\" (" + ::gai_strerror(error) + ")");
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   SocketAddress address;
@@ -39,12 +37,12 @@ Result<SocketAddress> SocketAddress::resolve(const std::string& host, std::uint1
 }
 
 Result<SocketAddress> SocketAddress::from_numeric(const std::string& host, std::uint16_t port) {
-  if (host.empty()) return fail(ErrorCode::kInvalidArgument, "no such address: the host is empty");
+  if (host.empty()) return invalid("no such address: the host is empty");
   return resolve(host, port, AI_NUMERICHOST);
 }
 
 Result<SocketAddress> SocketAddress::from_host(const std::string& host, std::uint16_t port) {
-  if (host.empty()) return fail(ErrorCode::kInvalidArgument, "no such address: the host is empty");
+  if (host.empty()) return invalid("no such address: the host is empty");
   return resolve(host, port, 0);
 }
 
@@ -80,8 +78,8 @@ Result<SocketAddress> SocketAddress::from_local_name(const std::string& host, st
   if (Result<SocketAddress> here = from_this_machine(host, port)) return here;
   Result<SocketAddress> named = from_host(host, port);
   if (named) return named;
-  return fail(ErrorCode::kInvalidArgument,
-              "\"" + host + "\" is neither an address, nor a name, nor a network interface of this machine");
+  return invalid("\"" + host +
+                 "\" is neither an address, nor a name, nor a network interface of this machine");
 }
 
 Result<SocketAddress> SocketAddress::of_socket(int fd) {
@@ -163,9 +161,8 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   const auto [end, problem] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
   const bool has_port = problem == std::errc() && end == port.data() + port.size() && endpoint.port != 0;
   if (host.empty() || has_odd_host || !has_port) {
-    return fail(ErrorCode::kInvalidArgument,
-                "\"" + std::string(text) +
-                    "\" is not HOST:PORT; write it as 10.0.0.1:29600, node1:29600 or [fd00::1]:29600");
+    return invalid("\"" + std::string(text) +
+                   "\" is not HOST:PORT; write it as 10.0.0.1:29600, node1:29600 or [fd00::1]:29600");
   }
   return endpoint;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "transport/tcp/address.h"
 
@@ -15,14 +16,12 @@ constexpr std::size_t kHostMax = kAddressBytes - kHostAt;
 }  // namespace
 
 Result<AddressSlot> encode_address(const Endpoint& endpoint) {
-  const Result<SocketAddress> address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
-  if (!address) return forward_error(address);
+  ASSIGN_OR_RETURN(const SocketAddress address, SocketAddress::from_numeric(endpoint.host, endpoint.port));
   const bool cut = endpoint.host.find('\0') != std::string::npos;  // the resolver would not see the rest
-  if (endpoint.port == 0 || address->is_unspecified() || endpoint.host.size() > kHostMax || cut) {
-    return fail(ErrorCode::kInvalidArgument,
-                to_string(endpoint) +
-                    " is not an address that other ranks can connect to; listen on one of "
-                    "this machine's (\"ip addr\" lists them)");
+  if (endpoint.port == 0 || address.is_unspecified() || endpoint.host.size() > kHostMax || cut) {
+    return invalid(to_string(endpoint) +
+                   " is not an address that other ranks can connect to; listen on one of "
+                   "this machine's (\"ip addr\" lists them)");
   }
   AddressSlot slot{};
   store_le(slot.data(), endpoint.port);
@@ -38,9 +37,9 @@ Result<Endpoint> decode_address(std::span<const std::byte, kAddressBytes> slot) 
   endpoint.host.assign(reinterpret_cast<const char*>(slot.data() + kHostAt), std::min(length, kHostMax));
   const Result<AddressSlot> again = encode_address(endpoint);
   if (!again || !std::ranges::equal(*again, slot)) {
-    return fail(ErrorCode::kCorrupt,
-                "a rank sent something other than its address; do all ranks run the same version of "
-                "deltawire, and were all started with the rendezvous?");
+    return corrupt(
+        "a rank sent something other than its address; do all ranks run the same version of "
+        "deltawire, and were all started with the rendezvous?");
   }
   return endpoint;
 }
@@ -99,7 +98,7 @@ Status AddressBook::learn(int rank, Bytes slot) {
 Status AddressBook::learn_all() {
   answer_.assign(kAddressBytes, std::byte{0});
   for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
-    if (Status learned = learn(static_cast<int>(rank), talks_[rank].heard); !learned) return learned;
+    RETURN_IF_ERROR(learn(static_cast<int>(rank), talks_[rank].heard));
     answer_.insert(answer_.end(), talks_[rank].heard.begin(), talks_[rank].heard.end());
   }
   return check_reachable();
@@ -155,7 +154,7 @@ Status AddressBook::advance_host() {
   }
   if (!all_heard) return {};
   if (answer_.empty()) {
-    if (Status learned = learn_all(); !learned) return learned;
+    RETURN_IF_ERROR(learn_all());
   }
   is_out_ = true;
   complete_ = true;
@@ -174,7 +173,7 @@ Status AddressBook::advance_member() {
   if (!talk.has_heard()) return {};
   for (std::size_t rank = 1; rank < endpoints_.size(); ++rank) {
     const Bytes slot = Bytes(talk.heard).subspan(kAddressBytes * rank, kAddressBytes);
-    if (Status learned = learn(static_cast<int>(rank), slot); !learned) return learned;
+    RETURN_IF_ERROR(learn(static_cast<int>(rank), slot));
   }
   is_out_ = true;
   complete_ = true;

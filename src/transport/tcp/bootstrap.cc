@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/errors.h"
 #include "transport/process/machine.h"
 #include "transport/tcp/descriptors.h"
-#include "transport/tcp/long_line.h"
 
 namespace deltawire {
 namespace {
@@ -67,17 +67,15 @@ Result<Bootstrap::Met> Bootstrap::run() {
 }
 
 Result<Bootstrap::Met> Bootstrap::meet() {
-  if (Status status = prepare_endpoints(); !status) return forward_error(status);
-  if (Status status = prepare_dialers(); !status) return forward_error(status);
-  if (Status status = check_descriptors(options_.names.number_of(options_.rank), options_.world_size);
-      !status)
-    return forward_error(status);
+  RETURN_IF_ERROR(prepare_endpoints());
+  RETURN_IF_ERROR(prepare_dialers());
+  RETURN_IF_ERROR(check_descriptors(options_.names.number_of(options_.rank), options_.world_size));
   while (true) {
     const Deadline now = MachineClock::now();
-    if (Status status = advance(now); !status) return forward_error(status);
+    RETURN_IF_ERROR(advance(now));
     if (has_met_all() && roll_call_.is_complete())
       return with_shared_memory(peer_table_.take_sockets(), roll_call_, options_.notice);
-    if (Status status = look_for_news(now); !status) return forward_error(status);
+    RETURN_IF_ERROR(look_for_news(now));
     if (now >= end_of_patience()) return tl::unexpected<Error>(too_late());
     wait_for_news(now, end_of_patience());
   }
@@ -90,9 +88,7 @@ Status Bootstrap::prepare_endpoints() {
   AddressSlot own{};
   if (options_.rank > 0) {
     endpoints_.front() = *options_.rendezvous;
-    const auto encoded = encode_address(own_);
-    if (!encoded) return forward_error(encoded);
-    own = *encoded;
+    ASSIGN_OR_RETURN(own, encode_address(own_));
   }
   book_.emplace(options_.rank, options_.world_size, own);
   return {};
@@ -116,14 +112,14 @@ Status Bootstrap::prepare_dialers(int first) {
 }
 
 Status Bootstrap::advance(Deadline now) {
-  if (Status status = pending_connections_.advance(now, peer_table_); !status) return status;
-  if (Status status = advance_dialers(now); !status) return status;
+  RETURN_IF_ERROR(pending_connections_.advance(now, peer_table_));
+  RETURN_IF_ERROR(advance_dialers(now));
   if (peer_table_.has_given_up()) return {};
   if (peer_table_.is_complete()) {
-    if (Status status = peer_table_.compare_settings(); !status) return status;
+    RETURN_IF_ERROR(peer_table_.compare_settings());
   }
   if (book_) {
-    if (Status status = advance_book(); !status) return status;
+    RETURN_IF_ERROR(advance_book());
   }
   if (!has_met_all()) return {};
   more_streams_.advance(now, peer_table_, endpoints_, dialers_);
@@ -158,15 +154,14 @@ Status Bootstrap::advance_dialers(Deadline now) {
       dialer = dialers_.erase(dialer);
       continue;
     }
-    if (Status status = peer_table_.check(claims); !status) return status;
+    RETURN_IF_ERROR(peer_table_.check(claims));
     if (static_cast<int>(claims.rank) != dialer->rank() || claims.stream != dialer->stream()) {
-      return fail(ErrorCode::kMismatch,
-                  peer_table_.name(static_cast<int>(claims.rank)) + " answers at " +
-                      to_string(dialer->endpoint()) + " instead of " + peer_table_.name(dialer->rank()) +
-                      "; give all ranks the same endpoints in the same order",
-                  static_cast<int>(claims.rank));
+      return mismatch(peer_table_.name(static_cast<int>(claims.rank)) + " answers at " +
+                          to_string(dialer->endpoint()) + " instead of " + peer_table_.name(dialer->rank()) +
+                          "; give all ranks the same endpoints in the same order",
+                      static_cast<int>(claims.rank));
     }
-    if (Status status = peer_table_.add(claims, dialer->take_connection()); !status) return status;
+    RETURN_IF_ERROR(peer_table_.add(claims, dialer->take_connection()));
     dialer = dialers_.erase(dialer);
   }
   return shortage == 0 ? Status{} : shortage_.note(now, options_.rank, options_.world_size, shortage);

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "base/os_error.h"
 #include "transport/process/machine.h"
@@ -41,9 +42,8 @@ Result<DoorSecrets> secrets_of(const DoorOptions& options) {
   if (!derived) return fail(ErrorCode::kSystem, "a door: HMAC-SHA256 is missing");
   DoorSecrets secrets;
   std::ranges::copy(*derived, secrets.token.begin());
-  auto tls = TlsContext::make(secrets.token);
-  if (!tls) return forward_error(tls);
-  secrets.policy = {options.encryption, *std::move(tls)};
+  ASSIGN_OR_RETURN(auto tls, TlsContext::make(secrets.token));
+  secrets.policy = {options.encryption, std::move(tls)};
   return secrets;
 }
 
@@ -91,12 +91,12 @@ class TcpLine final : public Line {
   }
 
   Result<std::vector<std::byte>> receive(std::size_t bytes_max, Deadline deadline) override {
-    if (Status got = fill(head_, kLineHeadBytes, deadline); !got) return forward_error(got);
+    RETURN_IF_ERROR(fill(head_, kLineHeadBytes, deadline));
     const std::size_t length = load_le<std::uint32_t>(head_.data());
     if (length > std::min<std::size_t>(bytes_max, kMessageBytesMax)) {
       return fail(ErrorCode::kLimit, "a message of " + std::to_string(length) + " bytes is too long");
     }
-    if (Status got = fill(body_, length, deadline); !got) return forward_error(got);
+    RETURN_IF_ERROR(fill(body_, length, deadline));
     head_.clear();
     return std::exchange(body_, {});
   }
@@ -127,7 +127,7 @@ class TcpLine final : public Line {
       into.resize(had + (result.kind == IoResult::Kind::kOk ? result.bytes : 0));
       if (&into == &body_) received_ += into.size() - had;
       if (result.kind == IoResult::Kind::kOk) continue;
-      if (Status goes_on = await(result, POLLIN, deadline); !goes_on) return goes_on;
+      RETURN_IF_ERROR(await(result, POLLIN, deadline));
     }
     return {};
   }
@@ -240,26 +240,23 @@ Status refusal_of(const Findings& findings, const std::string& at, Encryption se
 
 Result<std::unique_ptr<Door>> open_door(std::unique_ptr<Listener> listener, const DoorOptions& options) {
   if (dynamic_cast<TcpListener*>(listener.get()) == nullptr) {
-    return fail(ErrorCode::kInvalidArgument, "open_door: needs the listener that listen_tcp made");
+    return invalid("open_door: needs the listener that listen_tcp made");
   }
-  auto secrets = secrets_of(options);
-  if (!secrets) return forward_error(secrets);
+  ASSIGN_OR_RETURN(auto secrets, secrets_of(options));
   return std::make_unique<TcpDoor>(
-      std::unique_ptr<TcpListener>(static_cast<TcpListener*>(listener.release())), *std::move(secrets));
+      std::unique_ptr<TcpListener>(static_cast<TcpListener*>(listener.release())), std::move(secrets));
 }
 
 Result<std::unique_ptr<Line>> call_at_door(const Endpoint& endpoint, const DoorOptions& options,
                                            Deadline deadline, const std::function<bool()>& interrupted) {
-  if (endpoint.host.empty()) return fail(ErrorCode::kInvalidArgument, "a door's host is empty");
-  const auto secrets = secrets_of(options);
-  if (!secrets) return forward_error(secrets);
-  const Claims own = claims_of(Claims::Role::kDialer, secrets->policy);
+  if (endpoint.host.empty()) return invalid("a door's host is empty");
+  ASSIGN_OR_RETURN(const auto secrets, secrets_of(options));
+  const Claims own = claims_of(Claims::Role::kDialer, secrets.policy);
   Dialer dialer(0, Claims::Stream::kControl, endpoint);
   std::vector<pollfd> polls;
-  while (!dialer.advance(MachineClock::now(), secrets->token, own, secrets->policy)) {
+  while (!dialer.advance(MachineClock::now(), secrets.token, own, secrets.policy)) {
     const std::string at = to_string(endpoint);
-    const Status goes_on = refusal_of(dialer.findings(), at, options.encryption);
-    if (!goes_on) return forward_error(goes_on);
+    RETURN_IF_ERROR(refusal_of(dialer.findings(), at, options.encryption));
     if (MachineClock::now() >= deadline) {
       const std::string silence = dialer.findings().silence();
       return fail(ErrorCode::kTimeout,
@@ -274,8 +271,7 @@ Result<std::unique_ptr<Line>> call_at_door(const Endpoint& endpoint, const DoorO
   }
   const Claims& peer = dialer.claims();
   if (peer.version != Claims::kVersion || peer.problem != 0 || peer.encryption != options.encryption) {
-    return fail(ErrorCode::kMismatch,
-                to_string(endpoint) + ": " +
+    return mismatch(to_string(endpoint) + ": " +
                     (peer.problem != 0 ? printable_line(peer.text)
                                        : std::string("has another encryption=, or another "
                                                      "version of deltawire")));

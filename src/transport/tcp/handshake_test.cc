@@ -1,7 +1,6 @@
 // Unit tests of the handshake, without sockets: which peers get through it, and which don't.
 #include <algorithm>
 #include <functional>
-#include <utility>
 
 #include <gtest/gtest.h>
 

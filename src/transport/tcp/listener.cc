@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/errors.h"
 #include "base/os_error.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/local_socket.h"
@@ -22,7 +23,7 @@ tl::unexpected<Error> refusal(const SocketAddress& address, int error) {
                 at + " is taken by another program; choose another port, or 0 for any free one");
   }
   if (error == EADDRNOTAVAIL) {
-    return fail(ErrorCode::kInvalidArgument, at + " is not an address of this machine; see \"ip addr\"");
+    return invalid(at + " is not an address of this machine; see \"ip addr\"");
   }
   return fail(ErrorCode::kSystem, "can't listen on " + at + ": " + os_error_text(error));
 }
@@ -53,30 +54,26 @@ void TcpListener::add_interests(std::vector<pollfd>& polls) const {
 }
 
 Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port) {
-  const Result<SocketAddress> address = SocketAddress::from_local_name(host, port);
-  if (!address) return forward_error(address);
+  ASSIGN_OR_RETURN(const SocketAddress address, SocketAddress::from_local_name(host, port));
   GuardedFd socket = GuardedFd::open(
-      [&] { return ::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-  if (!socket) return refusal(*address, errno);
+      [&] { return ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  if (!socket) return refusal(address, errno);
   // A restarted job must not wait until the kernel has forgotten the old connections of its port.
   const int on = 1;
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(socket.get(), address->get(), address->length()) != 0) return refusal(*address, errno);
-  const Result<SocketAddress> bound = SocketAddress::of_socket(socket.get());
-  if (!bound) return forward_error(bound);
+  if (::bind(socket.get(), address.get(), address.length()) != 0) return refusal(address, errno);
+  ASSIGN_OR_RETURN(const SocketAddress bound, SocketAddress::of_socket(socket.get()));
   // First the local socket: whoever finds this port open finds that one, too.
-  Result<GuardedFd> local = listen_locally(*bound, kBacklog);
-  if (!local) return forward_error(local);
-  if (::listen(socket.get(), kBacklog) != 0) return refusal(*address, errno);
-  return std::make_unique<TcpListener>(std::move(socket), std::move(*local), bound->endpoint());
+  ASSIGN_OR_RETURN(GuardedFd local, listen_locally(bound, kBacklog));
+  if (::listen(socket.get(), kBacklog) != 0) return refusal(address, errno);
+  return std::make_unique<TcpListener>(std::move(socket), std::move(local), bound.endpoint());
 }
 
 Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange ports) {
   const std::string range = std::to_string(ports.first) + "-" + std::to_string(ports.last);
   const bool any = ports.first == 0 && ports.last == 0;
   if (!any && (ports.first == 0 || ports.last < ports.first)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "listen_tcp: " + range + " is not a range of ports; write the lower one first, from 1 on");
+    return invalid("listen_tcp: " + range + " is not a range of ports; write the lower one first, from 1 on");
   }
   for (std::uint32_t port = ports.first; port <= ports.last; ++port) {
     auto listener = listen_tcp(host, static_cast<std::uint16_t>(port));
@@ -98,8 +95,7 @@ Result<PortRange> parse_ports(std::string_view text) {
   const bool is_free = text.empty() || text == "0";
   const bool is_whole = read.ec == std::errc() && read.ptr == end && ports.first > 0;
   if (is_free || (is_whole && ports.first <= ports.last)) return ports;
-  return fail(ErrorCode::kInvalidArgument,
-              "\"" + std::string(text) + "\" is no range of ports; write it as 29600-29699, or 29600");
+  return invalid("\"" + std::string(text) + "\" is no range of ports; write it as 29600-29699, or 29600");
 }
 
 Result<std::string> local_address_towards(const std::string& host) {
@@ -110,16 +106,14 @@ Result<std::string> local_address_towards(const std::string& host) {
   }
   // Connecting a datagram socket sends nothing; it only asks the routing table.
   const std::uint16_t any_port = 9;
-  const Result<SocketAddress> target = SocketAddress::from_host(host, any_port);
-  if (!target) return forward_error(target);
+  ASSIGN_OR_RETURN(const SocketAddress target, SocketAddress::from_host(host, any_port));
   const GuardedFd socket =
-      GuardedFd::open([&] { return ::socket(target->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
-  if (!socket || ::connect(socket.get(), target->get(), target->length()) != 0) {
+      GuardedFd::open([&] { return ::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
+  if (!socket || ::connect(socket.get(), target.get(), target.length()) != 0) {
     return fail(ErrorCode::kSystem, "no route to " + host + ": " + os_error_text(errno));
   }
-  const Result<SocketAddress> local = SocketAddress::of_socket(socket.get());
-  if (!local) return forward_error(local);
-  return local->endpoint().host;
+  ASSIGN_OR_RETURN(const SocketAddress local, SocketAddress::of_socket(socket.get()));
+  return local.endpoint().host;
 }
 
 Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank, PortRange ports,
@@ -144,9 +138,8 @@ Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int ran
     }
     const std::string host = address->endpoint().host;
     if (rank > 0) {
-      const Result<std::string> own = local_address_towards(host);
-      if (!own) return forward_error(own);
-      return listen_tcp(*own, ports);
+      ASSIGN_OR_RETURN(const std::string own, local_address_towards(host));
+      return listen_tcp(own, ports);
     }
     auto listener = listen_tcp(host, rendezvous.port);
     // A name may still have the address of the machine on which rank 0 was before.

@@ -10,6 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/errors.h"
+
 namespace deltawire {
 namespace {
 
@@ -44,14 +46,12 @@ Result<bool> is_switched_on(const char* variable) {
   const char* setting = std::getenv(variable);
   const std::string_view chosen = setting == nullptr || *setting == '\0' ? "on" : setting;
   if (chosen == "on" || chosen == "off") return chosen == "on";
-  return fail(ErrorCode::kInvalidArgument,
-              std::string(variable) + "=\"" + std::string(chosen) + "\" is neither \"on\" nor \"off\"");
+  return invalid(std::string(variable) + "=\"" + std::string(chosen) + "\" is neither \"on\" nor \"off\"");
 }
 
 Result<GuardedFd> listen_locally(const SocketAddress& address, int backlog) {
-  const Result<bool> is_on = is_switched_on("DELTAWIRE_LOCAL_SOCKETS");
-  if (!is_on) return forward_error(is_on);
-  if (!*is_on || address.is_unspecified()) return GuardedFd();
+  ASSIGN_OR_RETURN(const bool is_on, is_switched_on("DELTAWIRE_LOCAL_SOCKETS"));
+  if (!is_on || address.is_unspecified()) return GuardedFd();
   GuardedFd socket = open_local();
   const LocalName name(address);
   if (!socket || ::bind(socket.get(), name.get(), name.bytes) != 0 || ::listen(socket.get(), backlog) != 0) {

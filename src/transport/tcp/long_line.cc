@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "base/errors.h"
 #include "base/os_error.h"
 #include "transport/tcp/descriptors.h"
 #include "transport/tcp/local_socket.h"
@@ -50,9 +51,8 @@ Result<int> wanted_streams() {
   const std::string_view chosen = setting == nullptr ? "" : setting;
   if (chosen.empty() || chosen == "auto") return 0;
   if (chosen.size() == 1 && chosen[0] >= '1' && chosen[0] <= '0' + kStreamsMax) return chosen[0] - '0';
-  return fail(ErrorCode::kInvalidArgument, "DELTAWIRE_STREAMS=\"" + printable_line(chosen) +
-                                               "\" is neither \"auto\" nor 1 to " +
-                                               std::to_string(kStreamsMax));
+  return invalid("DELTAWIRE_STREAMS=\"" + printable_line(chosen) + "\" is neither \"auto\" nor 1 to " +
+                 std::to_string(kStreamsMax));
 }
 
 void keep_little_unsent(const Connection& line) noexcept {

@@ -3,11 +3,8 @@
 #include "transport/tcp/long_line.h"
 
 #include <array>
-#include <chrono>
 #include <cstdlib>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -1,5 +1,7 @@
 #include "transport/tcp/pending_connections.h"
 
+#include "base/errors.h"
+
 namespace deltawire {
 
 PendingConnections::PendingConnections(std::unique_ptr<TcpListener> listener, int world_size,
@@ -14,8 +16,7 @@ Status PendingConnections::advance(Deadline now, PeerTable& peer_table) {
     ranks_.push_back(std::move(greeting));
   }
   if (is_descriptor_shortage(error)) {
-    Status noted = shortage_.note(now, peer_table.rank(), peer_table.world_size(), error);
-    if (!noted) return noted;
+    RETURN_IF_ERROR(shortage_.note(now, peer_table.rank(), peer_table.world_size(), error));
   }
   return hear_ranks(peer_table);
 }
@@ -28,7 +29,7 @@ Status PendingConnections::hear_ranks(PeerTable& peer_table) {
       continue;
     }
     if (state == Exchange::kDone) {
-      if (Status status = welcome(*rank, peer_table); !status) return status;
+      RETURN_IF_ERROR(welcome(*rank, peer_table));
     }
     rank = ranks_.erase(rank);
   }
@@ -41,12 +42,11 @@ Status PendingConnections::welcome(Greeting& greeting, PeerTable& peer_table) {
     peer_table.note_told(claims.rank);
     return {};
   }
-  if (Status status = peer_table.check(claims); !status) return status;
+  RETURN_IF_ERROR(peer_table.check(claims));
   if (greeting.lacks_encryption()) {
     peer_table.note_told(claims.rank);
     const int rank = static_cast<int>(claims.rank);
-    return fail(
-        ErrorCode::kMismatch,
+    return mismatch(
         peer_table.name(rank) + " came in the clear: " +
             refusal_of_clear_text(peer_table.name(peer_table.rank()), claims.encryption, greeting.fd()),
         rank);

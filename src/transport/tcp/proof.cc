@@ -10,6 +10,8 @@
 #include <openssl/sha.h>
 #include <sys/random.h>
 
+#include "base/errors.h"
+
 namespace deltawire {
 namespace {
 
@@ -62,9 +64,8 @@ Result<Token> token_of(Bytes secret) {
   constexpr std::string_view kLabel = "deltawire token ";
   secret = trim_secret(secret);
   if (secret.size() < kSecretMin) {
-    return fail(ErrorCode::kInvalidArgument,
-                "a secret of " + std::to_string(secret.size()) +
-                    " bytes can be guessed; take 16 or more, e.g. from \"openssl rand -hex 32\"");
+    return invalid("a secret of " + std::to_string(secret.size()) +
+                   " bytes can be guessed; take 16 or more, e.g. from \"openssl rand -hex 32\"");
   }
   Token token;
   if (secret.size() == token.size()) {

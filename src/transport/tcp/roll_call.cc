@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <string>
 
+#include "base/errors.h"
 #include "base/os_error.h"
 #include "transport/process/machine.h"
 #include "transport/tcp/long_line.h"
@@ -42,7 +42,7 @@ Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vec
     call.is_dialing = !more.empty() && more[rank] == MoreStreams::kDialing;
     if (is_lower(rank) && !more.empty() && !call.is_dialing && !call.said) call.more = more[rank];
     if (!answers && !call.is_dialing) say(call, line, is_lower(rank));
-    if (Status status = hear(call, line, rank); !status) return status;
+    RETURN_IF_ERROR(hear(call, line, rank));
     if (answers && call.heard) say(call, line, false);
     if (!lacks_streams(call, sockets[rank])) call.more_by = kNever;
     const bool is_ready = call.said && call.heard && call.more_by == kNever;
@@ -133,11 +133,10 @@ Status RollCall::hear(Call& call, const Connection& line, std::size_t rank) cons
   const int more = std::to_integer<int>(got) - std::to_integer<int>(kNoMore);
   const bool has_more = !is_lower(rank) && more > 0 && more <= Claims::kMoreStreamsMax;
   if (got != kHere && !accepts && !has_more) {
-    return fail(ErrorCode::kCorrupt,
-                "rank " + std::to_string(rank) +
-                    " did not confirm that it is connected to all ranks; do all run the same version of "
-                    "deltawire, and were all started with the rendezvous, or none?",
-                static_cast<int>(rank));
+    return corrupt("rank " + std::to_string(rank) +
+                       " did not confirm that it is connected to all ranks; do all run the same version of "
+                       "deltawire, and were all started with the rendezvous, or none?",
+                   static_cast<int>(rank));
   }
   call.heard = true;
   if (has_more) {

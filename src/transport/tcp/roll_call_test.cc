@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <deque>
 #include <optional>
 
 #include <arpa/inet.h>

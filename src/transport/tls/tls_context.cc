@@ -1,8 +1,6 @@
 #include "transport/tls/tls_context.h"
 
-#include <array>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include <openssl/core_names.h>
@@ -12,6 +10,7 @@
 #include <openssl/kdf.h>
 #include <openssl/ssl.h>
 
+#include "base/errors.h"
 #include "base/os_error.h"
 #include "transport/tcp/address.h"
 
@@ -136,8 +135,8 @@ Result<Encryption> parse_encryption(std::string_view text) {
   for (const auto& [name, setting] : kNames) {
     if (text == name) return setting;
   }
-  return fail(ErrorCode::kInvalidArgument, "encryption, or DELTAWIRE_ENCRYPTION, is \"" + std::string(text) +
-                                               "\"; it can be \"auto\", \"required\" or \"off\"");
+  return invalid("encryption, or DELTAWIRE_ENCRYPTION, is \"" + std::string(text) +
+                 "\"; it can be \"auto\", \"required\" or \"off\"");
 }
 
 std::string encryption_text(Encryption setting) {

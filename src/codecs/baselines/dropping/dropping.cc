@@ -7,6 +7,7 @@
 
 #include "base/bit_functions.h"
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "base/random.h"
 #include "codecs/kernels/addends.h"
@@ -167,14 +168,14 @@ class Dropping final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       PartTarget target = out;
       target.slot += i * kChunkElements;
-      if (auto ok = decode_chunk(in, i, out.count, target); !ok) return ok;
+      RETURN_IF_ERROR(decode_chunk(in, i, out.count, target));
     }
     return {};
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      if (auto ok = decode_chunk(in, i, count, {}); !ok) return ok;
+      RETURN_IF_ERROR(decode_chunk(in, i, count, {}));
     }
     add_section(sections, "bitmap", std::uint64_t{bitmap_bytes(count)} * 8);
     add_section(sections, "fp32 values", (in.payload.size() - bitmap_bytes(count)) * 8);
@@ -214,9 +215,9 @@ class Dropping final : public Codec {
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
-  const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.05F});
-  if (!k) return forward_error(k);
-  return std::make_unique<const Dropping>(*k, sparse::kernels_for(target));
+  ASSIGN_OR_RETURN(const auto k,
+                   fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.05F}));
+  return std::make_unique<const Dropping>(k, sparse::kernels_for(target));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_bits.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
@@ -393,9 +394,9 @@ class Logquant final : public PairCodec<PairTarget> {
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, count));
     PairTarget target{.dimension = count};
-    if (auto ok = decode_chunks(in, target); !ok) return ok;
+    RETURN_IF_ERROR(decode_chunks(in, target));
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkBytes chunk = chunk_of(in, i);
       Head head;
@@ -418,10 +419,10 @@ class Logquant final : public PairCodec<PairTarget> {
       if (head.pairs == 0 && i > 0) return fault_error(Fault::kPairCount, i);
       pairs += head.pairs;
     }
-    if (auto ok = check_pair_count("logquant", pairs, elements); !ok) return ok;
+    RETURN_IF_ERROR(check_pair_count("logquant", pairs, elements));
     if (in.scalar == 0 ? pairs == 0 : pairs > 0 && is_top(in.scalar)) return {};
-    return fail(ErrorCode::kCorrupt, "logquant: the top level's number is " + std::to_string(in.scalar) +
-                                         ", which no part of " + std::to_string(pairs) + " pairs has");
+    return corrupt("logquant: the top level's number is " + std::to_string(in.scalar) +
+                   ", which no part of " + std::to_string(pairs) + " pairs has");
   }
 
   bool is_top(std::uint32_t scalar) const noexcept {
@@ -450,11 +451,9 @@ class Logquant final : public PairCodec<PairTarget> {
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
   constexpr std::string_view kBits[] = {"1", "2", "3", "4", "5", "6", "7", "8"};
   constexpr std::string_view kBases[] = {"2", "sqrt2"};
-  const auto bits = choice_parameter(spec, "bits", kBits, 3);
-  if (!bits) return forward_error(bits);
-  const auto base = choice_parameter(spec, "base", kBases, 0);
-  if (!base) return forward_error(base);
-  const Grid grid{.steps = static_cast<int>(*base) + 1, .bits = static_cast<unsigned>(*bits) + 1};
+  ASSIGN_OR_RETURN(const auto bits, choice_parameter(spec, "bits", kBits, 3));
+  ASSIGN_OR_RETURN(const auto base, choice_parameter(spec, "base", kBases, 0));
+  const Grid grid{.steps = static_cast<int>(base) + 1, .bits = static_cast<unsigned>(bits) + 1};
   return std::make_unique<const Logquant>(grid);
 }
 

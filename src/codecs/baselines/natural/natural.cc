@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/bit_functions.h"
+#include "base/errors.h"
 #include "base/float_bits.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/kernels/addends.h"
@@ -114,16 +115,15 @@ class Natural final : public FixedCodec {
       const std::byte* const chunk = in.payload.data() + bytes_of(at);
       const std::uint64_t bad = find_bad_code(chunk, elements);
       if (bad == elements) continue;
-      return fail(ErrorCode::kCorrupt,
-                  "natural: element " + std::to_string(at + bad) +
-                      (chunk[bad] == std::byte{0} ? " is a negative 0" : " has the exponent 255"));
+      return corrupt("natural: element " + std::to_string(at + bad) +
+                     (chunk[bad] == std::byte{0} ? " is a negative 0" : " has the exponent 255"));
     }
     if (!has_padding(in, count)) return {};
-    return fail(ErrorCode::kCorrupt, "natural: bits follow the last sign");
+    return corrupt("natural: bits follow the last sign");
   }
 
   Status decode_codes(const PartView& in, const PartTarget& out) const override {
-    if (auto ok = check_codes(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_codes(in, out.count));
     for (std::uint64_t at = 0; at < out.count; at += kFixedChunkElements) {
       const std::uint64_t count = std::min(out.count - at, kFixedChunkElements);
       decode_chunk(in.payload.data() + bytes_of(at), count, out, out.slot + at);

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/bit_functions.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/addends.h"
@@ -174,7 +175,7 @@ class Randomk final : public Codec {
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, count));
     constexpr std::string_view kNames[] = {"fp32 values", "bf16 values", "int8 values"};
     add_section(sections, kNames[static_cast<std::size_t>(values_)], in.payload.size() * 8);
     return {};
@@ -226,19 +227,18 @@ class Randomk final : public Codec {
   Status check_part(const PartView& in, std::uint64_t count) const {
     if (count == 0) return {};
     if (count > kMaxFractionElements) {
-      return fail(ErrorCode::kCorrupt,
-                  "randomk: a part has fewer than 2^32 elements, not " + std::to_string(count));
+      return corrupt("randomk: a part has fewer than 2^32 elements, not " + std::to_string(count));
     }
-    if (auto ok = sparse::check_step("randomk", values_, in.scalar2); !ok) return ok;
+    RETURN_IF_ERROR(sparse::check_step("randomk", values_, in.scalar2));
     const std::uint64_t kept = kept_of(k_, count);
-    if (auto ok = check_chunks(in, kept, kChunkValues); !ok) return ok;
-    if (auto ok = check_fixed_ends(in, kept, kChunkValues, value_bytes(values_)); !ok) return ok;
+    RETURN_IF_ERROR(check_chunks(in, kept, kChunkValues));
+    RETURN_IF_ERROR(check_fixed_ends(in, kept, kChunkValues, value_bytes(values_)));
     const std::uint64_t bad = is_plain()
                                   ? find_not_finite(in.payload.data(), kept)
                                   : value_kernels_.find_bad_value(in.payload.data(), kept, code_of(in));
     if (bad == kept) return {};
-    return fail(ErrorCode::kCorrupt,
-                "randomk: value " + std::to_string(bad) + " is not finite, or none that an encoder writes");
+    return corrupt("randomk: value " + std::to_string(bad) +
+                   " is not finite, or none that an encoder writes");
   }
 
   float k_;
@@ -249,13 +249,11 @@ class Randomk final : public Codec {
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kSwitch[] = {"off", "on"};
-  const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
-  if (!k) return forward_error(k);
-  const auto unbiased = choice_parameter(spec, "unbiased", kSwitch, 0);
-  if (!unbiased) return forward_error(unbiased);
-  const auto values = sparse::values_parameter(spec);
-  if (!values) return forward_error(values);
-  return std::make_unique<const Randomk>(*k, *unbiased == 1, *values, sparse::kernels_for(target));
+  ASSIGN_OR_RETURN(const auto k,
+                   fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.01F}));
+  ASSIGN_OR_RETURN(const auto unbiased, choice_parameter(spec, "unbiased", kSwitch, 0));
+  ASSIGN_OR_RETURN(const auto values, sparse::values_parameter(spec));
+  return std::make_unique<const Randomk>(k, unbiased == 1, values, sparse::kernels_for(target));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/baselines/sketchml/sketchml_chunk.h"
@@ -152,9 +153,9 @@ class Sketchml final : public PairCodec<DecodeTarget> {
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_part(in, count));
     DecodeTarget target{{.dimension = count}};
-    if (auto ok = decode_chunks(in, target); !ok) return ok;
+    RETURN_IF_ERROR(decode_chunks(in, target));
     const std::uint64_t streams = target.mean_bytes + target.key_bytes + target.table_bytes;
     add_section(sections, "chunk and group heads", (in.payload.size() - streams) * 8);
     add_section(sections, "means of buckets", target.mean_bytes * 8);
@@ -206,17 +207,13 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
   constexpr std::string_view kBuckets[] = {"2", "4", "8", "16", "32", "64", "128", "256", "512"};
   constexpr std::string_view kGroups[] = {"2", "4", "8", "16", "32"};
   constexpr std::string_view kRows[] = {"1", "2", "3", "4"};
-  const auto q = choice_parameter(spec, "q", kBuckets, 7);
-  if (!q) return forward_error(q);
-  const auto r = choice_parameter(spec, "r", kGroups, 2);
-  if (!r) return forward_error(r);
-  const auto rows = choice_parameter(spec, "rows", kRows, 1);
-  if (!rows) return forward_error(rows);
-  const auto columns =
-      float_parameter(spec, "cols", {.low = 0.05F, .high = kColumnsEnd, .default_value = 0.3F});
-  if (!columns) return forward_error(columns);
+  ASSIGN_OR_RETURN(const auto q, choice_parameter(spec, "q", kBuckets, 7));
+  ASSIGN_OR_RETURN(const auto r, choice_parameter(spec, "r", kGroups, 2));
+  ASSIGN_OR_RETURN(const auto rows, choice_parameter(spec, "rows", kRows, 1));
+  ASSIGN_OR_RETURN(const auto columns,
+                   float_parameter(spec, "cols", {.low = 0.05F, .high = kColumnsEnd, .default_value = 0.3F}));
   const Parameters parameters{
-      .q = 2U << *q, .r = 2U << *r, .rows = static_cast<std::uint32_t>(*rows) + 1, .columns = *columns};
+      .q = 2U << q, .r = 2U << r, .rows = static_cast<std::uint32_t>(rows) + 1, .columns = columns};
   return std::make_unique<const Sketchml>(parameters);
 }
 

@@ -1,9 +1,5 @@
 #include "codecs/baselines/sketchml/sketchml_chunk.h"
 
-#include <cstddef>
-#include <cstdint>
-
-#include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/float_bits.h"
 #include "base/little_endian.h"

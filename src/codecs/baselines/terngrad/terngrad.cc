@@ -6,6 +6,7 @@
 
 #include "base/bit_functions.h"
 #include "base/checked.h"
+#include "base/errors.h"
 #include "base/float_environment.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/base3.h"
@@ -149,24 +150,24 @@ class Terngrad final : public Codec {
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_frame(in, out.count); !ok) return ok;
+    RETURN_IF_ERROR(check_frame(in, out.count));
     const float value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const base3::RowTarget target{out.slot + i * kChunkElements,
                                     elements_of_chunk(out.count, i, kChunkElements), value, in.scalar == 0,
                                     out.accumulate};
       const Fault fault = decode_chunk(chunk_of(in, i).at, target);
-      if (auto ok = fault_status("terngrad", i, fault, text_of(fault)); !ok) return ok;
+      RETURN_IF_ERROR(fault_status("terngrad", i, fault, text_of(fault)));
     }
     return {};
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_frame(in, count); !ok) return ok;
+    RETURN_IF_ERROR(check_frame(in, count));
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const std::uint32_t elements = elements_of_chunk(count, i, kChunkElements);
       const Fault fault = decode_chunk(chunk_of(in, i).at, {nullptr, elements, 0, in.scalar == 0, false});
-      if (auto ok = fault_status("terngrad", i, fault, text_of(fault)); !ok) return ok;
+      RETURN_IF_ERROR(fault_status("terngrad", i, fault, text_of(fault)));
     }
     add_section(sections, "base 3^5", in.payload.size() * 8);
     return {};
@@ -174,7 +175,7 @@ class Terngrad final : public Codec {
 
   // All but the digits.
   static Status check_frame(const PartView& in, std::uint64_t count) {
-    if (auto ok = check_fixed_ends(in, bytes_of(count), kChunkBytes, 1); !ok) return ok;
+    RETURN_IF_ERROR(check_fixed_ends(in, bytes_of(count), kChunkBytes, 1));
     return check_scalar("terngrad", "m", in.scalar);
   }
 
@@ -194,9 +195,9 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
   if (given != nullptr && given->value == kOff) {
     return std::make_unique<const Terngrad>(0.0F);
   }
-  const auto clip = float_parameter(spec, "clip", {.low = 1, .high = 100, .default_value = 2.5F});
-  if (!clip) return forward_error(clip);
-  return std::make_unique<const Terngrad>(*clip);
+  ASSIGN_OR_RETURN(const auto clip,
+                   float_parameter(spec, "clip", {.low = 1, .high = 100, .default_value = 2.5F}));
+  return std::make_unique<const Terngrad>(clip);
 }
 
 }  // namespace

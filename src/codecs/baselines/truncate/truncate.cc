@@ -4,6 +4,7 @@
 
 #include "base/bit_functions.h"
 #include "base/bits.h"
+#include "base/errors.h"
 #include "base/float_bits.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/registration.h"
@@ -102,16 +103,15 @@ class Truncate final : public ElementwiseCodec<unsigned> {
  private:
   Status check_codes(const PartView& in, std::uint64_t count) const override {
     if (!has_padding(in, count)) return {};
-    return fail(ErrorCode::kCorrupt, "truncate: bits follow the last element");
+    return corrupt("truncate: bits follow the last element");
   }
 
   unsigned bits_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
-  const auto bits = choice_parameter(spec, "bits", kBits, kDefaultBits - kFewestBits);
-  if (!bits) return forward_error(bits);
-  return std::make_unique<const Truncate>(kFewestBits + static_cast<unsigned>(*bits));
+  ASSIGN_OR_RETURN(const auto bits, choice_parameter(spec, "bits", kBits, kDefaultBits - kFewestBits));
+  return std::make_unique<const Truncate>(kFewestBits + static_cast<unsigned>(bits));
 }
 
 }  // namespace

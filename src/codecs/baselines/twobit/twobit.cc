@@ -1,6 +1,7 @@
 // twobit: a threshold with error feedback, two bits an element. spec.md in this folder defines the bytes.
 #include <limits>
 
+#include "base/errors.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/kernels/magnitude.h"
 #include "codecs/registration.h"
@@ -122,7 +123,7 @@ class Twobit final : public ElementwiseCodec<float> {
     const std::uint64_t bad = find_refused(in.payload.data(), count);
     if (bad == bytes_of(count) * kPerByte) return {};
     const std::string where = "twobit: element " + std::to_string(bad);
-    return fail(ErrorCode::kCorrupt, where + (bad < count ? " has the code 01" : ", padding, is not 0"));
+    return corrupt(where + (bad < count ? " has the code 01" : ", padding, is not 0"));
   }
 
   float threshold_;

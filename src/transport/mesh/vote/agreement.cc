@@ -1,8 +1,6 @@
 #include "transport/mesh/vote/agreement.h"
 
 #include <algorithm>
-#include <cassert>
-#include <variant>
 
 namespace deltawire {
 

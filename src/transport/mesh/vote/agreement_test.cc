@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <variant>
 
 #include <gtest/gtest.h>
 

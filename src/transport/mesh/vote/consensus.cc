@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cassert>
 #include <new>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
-
-#include "transport/process/machine.h"
 
 namespace deltawire {
 

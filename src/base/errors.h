@@ -1,0 +1,55 @@
+// How calls make errors, and pass them on in one line, in a function that returns a Result:
+//
+//   if (count == 0) return invalid("count is 0; give 1 or more");
+//   ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(codecs));  // the value, if there is one
+//   RETURN_IF_ERROR(check_gain(rules, codecs));
+//
+// The macros evaluate the call once. A debugger steps over all of it: a lambda of several statements, and an
+// error that is looked at, deserve an `if` with forward_error(). A type with a comma in it needs an `auto`.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "deltawire/result.h"
+
+namespace deltawire {
+
+// fail() with the code that most calls give for such a fault; other codes are spelled out.
+inline tl::unexpected<Error> invalid(std::string_view message) {
+  return fail(ErrorCode::kInvalidArgument, message);
+}
+inline tl::unexpected<Error> wrong_state(std::string_view message) {
+  return fail(ErrorCode::kState, message);
+}
+inline tl::unexpected<Error> mismatch(std::string_view message, int suspect = kNoSuspect) {
+  return fail(ErrorCode::kMismatch, message, suspect);
+}
+inline tl::unexpected<Error> corrupt(std::string_view message, int suspect = kNoSuspect) {
+  return fail(ErrorCode::kCorrupt, message, suspect);
+}
+inline tl::unexpected<Error> truncated(std::string_view message) {
+  return fail(ErrorCode::kTruncated, message);
+}
+
+}  // namespace deltawire
+
+// Sets `target`, a declaration or what can be assigned to, to the value of a Result; returns its error.
+#define ASSIGN_OR_RETURN(target, ...) \
+  DELTAWIRE_ASSIGN_OR_RETURN(DELTAWIRE_OF_LINE(result_, __LINE__), target, __VA_ARGS__)
+
+// Returns the error of a Status, or of a Result whose value is not needed.
+#define RETURN_IF_ERROR(...)                                                   \
+  do {                                                                         \
+    if (auto status_ = (__VA_ARGS__); !status_) {                              \
+      return ::tl::unexpected<::deltawire::Error>(std::move(status_).error()); \
+    }                                                                          \
+  } while (false)
+
+#define DELTAWIRE_ASSIGN_OR_RETURN(result, target, ...)                                \
+  auto result = (__VA_ARGS__);                                                         \
+  if (!result) return ::tl::unexpected<::deltawire::Error>(std::move(result).error()); \
+  target = *std::move(result)
+
+#define DELTAWIRE_OF_LINE(name, line) DELTAWIRE_JOIN(name, line)
+#define DELTAWIRE_JOIN(a, b) a##b

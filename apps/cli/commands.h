@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -33,6 +34,16 @@ CLI::Validator positive_number();
 // Makes digits of a count (number_text.h) for the option to read; both ends included.
 CLI::Validator count_range(std::uint64_t least,
                            std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
+
+// Adds an option with a value: `option` is its name and a word for the value, "--lr X". --help shows the
+// default, unless that is 0 or empty.
+template <class Value>
+CLI::Option* add_value(CLI::App& command, const std::string& option, Value& value, const std::string& about) {
+  const std::size_t space = option.find(' ');
+  CLI::Option* const added = command.add_option(option.substr(0, space), value, about);
+  if (value != Value{}) added->capture_default_str();
+  return added->type_name(option.substr(space + 1));
+}
 
 // The option --min-elements of the commands that measure codecs: Policy::min_elements.
 void add_min_elements_option(CLI::App& command, std::uint64_t& min_elements);

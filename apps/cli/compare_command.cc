@@ -119,28 +119,21 @@ void add_compare_command(CLI::App& app, Command& chosen) {
   CLI::App* command =
       app.add_subcommand("compare", "Compare methods: bytes, errors and speed on your gradients");
   const auto options = std::make_shared<CompareOptions>();
-  command->add_option("--input", options->inputs, "Gradients to encode; may be given several times")
+  add_value(*command, "--input INPUT", options->inputs, "Gradients to encode; may be given several times")
       ->required()
-      ->type_name("INPUT")
       ->expected(1)
       ->take_all();
-  command->add_option("--codecs", options->codecs, "The methods: all, or specs separated by spaces")
-      ->type_name("CODECS")
-      ->capture_default_str();
+  add_value(*command, "--codecs CODECS", options->codecs, "The methods: all, or specs separated by spaces");
   std::vector<std::string> keys;
   for (const Column& column : columns()) keys.emplace_back(column.key);
-  command
-      ->add_option("--sort", options->sort,
-                   "Sort by a figure, best first; names as in JSON: bits_per_value, ...")
-      ->check(CLI::IsMember(keys).description(""))
-      ->type_name("FIGURE");
-  command->add_option("--seconds", options->seconds, "Seconds of timing for each method and input")
-      ->check(number_range(0, 3600))
-      ->type_name("S")
-      ->capture_default_str();
+  add_value(*command, "--sort FIGURE", options->sort,
+            "Sort by a figure, best first; names as in JSON: bits_per_value, ...")
+      ->check(CLI::IsMember(keys).description(""));
+  add_value(*command, "--seconds S", options->seconds, "Seconds of timing for each method and input")
+      ->check(number_range(0, 3600));
   command->add_flag("--quick", options->quick, "Quick, rough timing; 2 streams; 2^16 synthetic values");
   add_min_elements_option(*command, options->min_elements);
-  command->add_option("--json", options->json, "Write all figures to FILE; - prints them")->type_name("FILE");
+  add_value(*command, "--json FILE", options->json, "Write all figures to FILE; - prints them");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(compare_footer());
   command->callback([&chosen, options] { chosen = [options] { return compare(*options); }; });

@@ -260,41 +260,29 @@ void add_doctor_command(CLI::App& app, Command& chosen) {
   CLI::App* command =
       app.add_subcommand("doctor", "Find what is wrong on this machine, and on the lines to others");
   const auto options = std::make_shared<DoctorOptions>();
-  command
-      ->add_option("hosts", options->hosts,
-                   "Machines where 'deltawire doctor --serve' runs: node2, 10.0.0.2:29600")
-      ->type_name("HOST");
+  add_value(*command, "hosts HOST", options->hosts,
+            "Machines where 'deltawire doctor --serve' runs: node2, 10.0.0.2:29600");
   command->add_flag("--serve", options->serve, "Wait for doctors of other machines");
-  command
-      ->add_option("--port", options->port, "Listen here; default: 29600 with --serve, else DELTAWIRE_PORT's")
-      ->transform(count_range(1, 65535))
-      ->type_name("P");
-  command->add_option("--interface", options->interface, "Address or interface of this machine to listen on")
-      ->envname("DELTAWIRE_INTERFACE")
-      ->type_name("NAME");
-  command
-      ->add_option("--token-file", options->token_file, "File of the job's secret; default: DELTAWIRE_TOKEN")
-      ->type_name("FILE");
-  command->add_option("--encryption", options->encryption, "auto, required or off")
-      ->envname("DELTAWIRE_ENCRYPTION")
-      ->type_name("WHEN");
-  command->add_option("--parameters", options->parameters, "Size of the model to plan for")
-      ->transform(count_range(1, std::uint64_t{1} << 40))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--ranks", options->ranks, "Machines of the job; default: these")
-      ->transform(count_range(2, 65536))
-      ->type_name("N");
-  command->add_option("--tier", options->tier, "How much may be lost")
-      ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}))
-      ->type_name("TIER")
-      ->capture_default_str();
-  command->add_option("--format", options->format, "How the job is started: torchrun, sbatch or jobset")
-      ->check(CLI::IsMember({"torchrun", "sbatch", "jobset"}))
-      ->type_name("FORMAT")
-      ->capture_default_str();
-  command->add_option("--json", options->json, "Write all findings to FILE; - prints them")
-      ->type_name("FILE");
+  add_value(*command, "--port P", options->port,
+            "Listen here; default: 29600 with --serve, else DELTAWIRE_PORT's")
+      ->transform(count_range(1, 65535));
+  add_value(*command, "--interface NAME", options->interface,
+            "Address or interface of this machine to listen on")
+      ->envname("DELTAWIRE_INTERFACE");
+  add_value(*command, "--token-file FILE", options->token_file,
+            "File of the job's secret; default: DELTAWIRE_TOKEN");
+  add_value(*command, "--encryption WHEN", options->encryption, "auto, required or off")
+      ->envname("DELTAWIRE_ENCRYPTION");
+  add_value(*command, "--parameters N", options->parameters, "Size of the model to plan for")
+      ->transform(count_range(1, std::uint64_t{1} << 40));
+  add_value(*command, "--ranks N", options->ranks, "Machines of the job; default: these")
+      ->transform(count_range(2, 65536));
+  add_value(*command, "--tier TIER", options->tier, "How much may be lost")
+      ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}));
+  add_value(*command, "--format FORMAT", options->format,
+            "How the job is started: torchrun, sbatch or jobset")
+      ->check(CLI::IsMember({"torchrun", "sbatch", "jobset"}));
+  add_value(*command, "--json FILE", options->json, "Write all findings to FILE; - prints them");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(
       "Looks at names, ports both ways, round trip, rate and loss both ways, large packets, congestion\n"

@@ -40,9 +40,7 @@ class Echo {
  public:
   // `header` is the file's. `name` is the array's, for errors.
   static Echo open(Bytes header, const std::string& name) {
-    auto reader = FileReader::open(header);
-    if (!reader) throw failed(name + ": " + reader.error().message);
-    return Echo(*std::move(reader), name);
+    return Echo(value_or_failed(FileReader::open(header), name + ": "), name);
   }
 
   // Compares the part that was encoded last; `pieces` are its bytes.
@@ -84,29 +82,28 @@ class Encoding {
   void add(ArrayReader& array, const ArrayFile::Member& member) {
     const ArrayInfo& info = array.info();
     const DType dtype = coded_type(info.type);
-    auto encoder =
-        FileEncoder::make({options_.spec, options_.policy, dtype, info.shape, options_.part_elements});
-    if (!encoder) throw failed(member.shown + ": " + encoder.error().message);
+    auto encoder = value_or_failed(
+        FileEncoder::make({options_.spec, options_.policy, dtype, info.shape, options_.part_elements}),
+        member.shown + ": ");
     output_.open(member.name + ".dw", std::nullopt);
-    output_.write(encoder->header());
+    output_.write(encoder.header());
     std::optional<Echo> echo;
     if (lossy_) {
-      auto opened = Echo::open(encoder->header(), member.shown);
+      auto opened = Echo::open(encoder.header(), member.shown);
       echo.emplace(std::move(opened));
     }
-    const auto values = std::make_unique_for_overwrite<std::byte[]>(encoder->due() * dtype_bytes(dtype));
-    for (std::uint64_t first = 0; encoder->due() > 0;) {
-      const std::uint64_t count = encoder->due();
+    const auto values = std::make_unique_for_overwrite<std::byte[]>(encoder.due() * dtype_bytes(dtype));
+    for (std::uint64_t first = 0; encoder.due() > 0;) {
+      const std::uint64_t count = encoder.due();
       if (first > 0)
         progress_.show(grouped(first) + " of " + grouped(info.count) + " values: " + member.shown);
       read_coded(array, member.shown, first, count, values.get());
       const TensorView part{values.get(), count, dtype};
-      const auto pieces = encoder->encode(part);
-      if (!pieces) throw failed(member.shown + ": " + pieces.error().message);
+      const auto pieces = value_or_failed(encoder.encode(part), member.shown + ": ");
       if (echo) {
-        echo->add(*pieces, part, errors_);
+        echo->add(pieces, part, errors_);
       }
-      for (const Bytes piece : *pieces) {
+      for (const Bytes piece : pieces) {
         output_.write(piece);
       }
       first += count;
@@ -181,18 +178,12 @@ void add_encode_command(CLI::App& app, Command& chosen) {
   command->add_option("SPEC", options->spec, "Codec and parameters, e.g. bf16 or zstd:level=9")->required();
   command->add_option("IN", options->input, "A .npy or .npz file; - for standard input")->required();
   command->add_option("OUT", options->output, "The file to write; - for standard output")->required();
-  command
-      ->add_option("--min-elements", options->policy.min_elements,
-                   "Store arrays (and last parts) with fewer values as they are; 0 encodes all")
-      ->transform(count_range(0))
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      ->add_option("--part-elements", options->part_elements,
-                   "Cut longer arrays into parts of N values, each encoded alone")
-      ->transform(count_range(1, (std::uint64_t{1} << 32) - 1))
-      ->capture_default_str()
-      ->type_name("N");
+  add_value(*command, "--min-elements N", options->policy.min_elements,
+            "Store arrays (and last parts) with fewer values as they are; 0 encodes all")
+      ->transform(count_range(0));
+  add_value(*command, "--part-elements N", options->part_elements,
+            "Cut longer arrays into parts of N values, each encoded alone")
+      ->transform(count_range(1, (std::uint64_t{1} << 32) - 1));
   command->add_flag("--force", options->force, "Replace OUT if it exists");
   command->footer(
       "Takes float32, float16 and bfloat16, and float64 if every value is exactly a float32;\n"

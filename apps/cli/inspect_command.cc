@@ -189,14 +189,13 @@ Inspection inspect_file(const ReadBytes& read, std::string_view path) {
   if (!header) throw failed_reading(path, header.error());
   const auto codec = make_codec(header->codec_spec);
   if (!codec) throw failed_reading(path, codec.error());
-  const Result<OtherCodecs> others = other_codecs(**codec, header->dtype);
-  if (!others) throw failed(others.error().message);
+  const OtherCodecs others = value_or_failed(other_codecs(**codec, header->dtype));
   Inspection result;
   result.canonical_spec = (*codec)->spec();
   const std::uint64_t count = header->count();
   result.size = FileSize{count, count * dtype_bytes(header->dtype), 0};
   result.file_header = std::move(*header);
-  Inspector inspector(result, **codec, *others);
+  Inspector inspector(result, **codec, others);
   if (const Status done = inspector.read_frames(read); !done) throw failed_reading(path, done.error());
   return result;
 }

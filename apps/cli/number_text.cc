@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <string>
 #include <system_error>
 
 namespace deltawire::cli {

@@ -1,6 +1,5 @@
 #include "cli/number_text.h"
 
-#include <string_view>
 #include <utility>
 
 #include <gtest/gtest.h>

@@ -36,6 +36,13 @@ auto within(const std::string& where, const Call& call) {
   }
 }
 
+// The value of a result; `where`: as above.
+template <class Value>
+Value value_or_failed(Result<Value> result, const std::string& where = "") {
+  if (!result) throw failed(where + result.error().message);
+  return *std::move(result);
+}
+
 inline void throw_if_failed(const Status& done) {
   if (!done) throw failed(done.error().message);
 }

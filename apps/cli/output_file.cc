@@ -114,9 +114,7 @@ void OutputFile::open_unfinished() {
     throw failed(path_ + ": the path is too long; shorten it");
   }
   const SignalPause pause;
-  Result<NewFile> created = NewFile::create(path_);
-  if (!created) throw failed(created.error().message);
-  file_.emplace(*std::move(created));
+  file_.emplace(value_or_failed(NewFile::create(path_)));
   std::memcpy(g_unfinished.data(), file_->unfinished().c_str(), file_->unfinished().size() + 1);
   handle_ending_signals();
 }

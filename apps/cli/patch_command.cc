@@ -245,22 +245,19 @@ void print_patch_table(const std::string& path, const PatchFileInfo& info) {
 
 void inspect_patch(const std::string& path, bool json) {
   check_paths({path});
-  const auto info = inspect_patch_file(path);
-  if (!info) throw failed(info.error().message);
+  const auto info = value_or_failed(inspect_patch_file(path));
   if (json) {
-    print_patch_json(path, *info);
+    print_patch_json(path, info);
   } else {
-    print_patch_table(path, *info);
+    print_patch_table(path, info);
   }
 }
 
 using Paths = std::shared_ptr<PatchPaths>;
 
 void add_names(CLI::App& command, const Paths& paths) {
-  command.add_option("--from", paths->from_name, "A name for the old version, kept in the patch")
-      ->type_name("TEXT");
-  command.add_option("--to", paths->to_name, "A name for the new version, kept in the patch")
-      ->type_name("TEXT");
+  add_value(command, "--from TEXT", paths->from_name, "A name for the old version, kept in the patch");
+  add_value(command, "--to TEXT", paths->to_name, "A name for the new version, kept in the patch");
 }
 
 void add_patch(CLI::App& command, const Paths& paths, const char* about) {
@@ -338,7 +335,7 @@ void add_merge(CLI::App& patch, Command& chosen) {
   const Paths paths = std::make_shared<PatchPaths>();
   command->add_option("OLD", paths->from, "The model that the first patch was made from")->required();
   command->add_option("PATCHES", paths->merged, "Patches, each from what the one before makes")->required();
-  command->add_option("-o,--output", paths->patch, "The file to write")->required()->type_name("MERGED");
+  add_value(*command, "-o,--output MERGED", paths->patch, "The file to write")->required();
   add_names(*command, paths);
   command->add_flag("--force", paths->force, "Replace MERGED if it exists");
   command->footer(

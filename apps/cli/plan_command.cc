@@ -237,39 +237,28 @@ std::string plan_footer() {
 }
 
 void add_place(CLI::App* command, PlanCommandOptions& options) {
-  command->add_option("--ranks", options.ranks, "4; 4,8,64; or 4..1024, doubling")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--link", options.link, "The link of each rank: 100mbit, 100mbit,20ms, 10mbit..10gbit")
-      ->required()
-      ->type_name("LINK");
-  command
-      ->add_option("--compute-ms", options.compute_ms,
-                   "Forward and backward; communication that overlaps with them is hidden")
+  add_value(*command, "--ranks N", options.ranks, "4; 4,8,64; or 4..1024, doubling");
+  add_value(*command, "--link LINK", options.link,
+            "The link of each rank: 100mbit, 100mbit,20ms, 10mbit..10gbit")
+      ->required();
+  add_value(*command, "--compute-ms MS", options.compute_ms,
+            "Forward and backward; communication that overlaps with them is hidden")
       ->check(number_range(0, 1e9))
-      ->type_name("MS")
       ->capture_default_str();
-  command
-      ->add_option("--ready-ms", options.ready_ms,
-                   "When each bucket of DDP is ready, from the start of the step: 12,26")
+  add_value(*command, "--ready-ms MS,MS", options.ready_ms,
+            "When each bucket of DDP is ready, from the start of the step: 12,26")
       ->delimiter(',')
-      ->check(number_range(0, 1e9))
-      ->type_name("MS,MS");
-  command->add_option("--bucket-mb", options.bucket_mb, "DDP's bucket_cap_mb; the first bucket has 1")
-      ->check(number_range(0.001, 1e6))
-      ->type_name("MB")
-      ->capture_default_str();
-  command->add_option("--cores", options.cores, "Cores of a rank; default: those that this process may use")
-      ->check(number_range(0.01, 4096))
-      ->type_name("N");
-  command->add_option("--threads", options.threads, "Threads that encode and decode")
-      ->transform(count_range(1, 64))
-      ->type_name("N")
-      ->capture_default_str();
+      ->check(number_range(0, 1e9));
+  add_value(*command, "--bucket-mb MB", options.bucket_mb, "DDP's bucket_cap_mb; the first bucket has 1")
+      ->check(number_range(0.001, 1e6));
+  add_value(*command, "--cores N", options.cores, "Cores of a rank; default: those that this process may use")
+      ->check(number_range(0.01, 4096));
+  add_value(*command, "--threads N", options.threads, "Threads that encode and decode")
+      ->transform(count_range(1, 64));
 }
 
 void add_outputs(CLI::App* command, PlanCommandOptions& options) {
-  command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
+  add_value(*command, "--json FILE", options.json, "Write all figures to FILE; - prints them");
   command->add_flag("--force", options.force, "Replace files that exist");
 }
 
@@ -287,34 +276,22 @@ void add_plan_command(CLI::App& app, Command& chosen) {
   CLI::App* command =
       app.add_subcommand("plan", "Plan which codec to use for a link and a number of ranks, or none");
   const auto options = std::make_shared<PlanCommandOptions>();
-  command->add_option("--input", options->input, "The model's gradients")->type_name("INPUT");
-  command
-      ->add_option("--parameters", options->parameters,
-                   "Size of the model; --input then only has similar values")
-      ->transform(count_range(1, std::uint64_t{1} << 40))
-      ->type_name("N");
-  command->add_option("--figures", options->figures, "Reuse the figures of an earlier plan's --json")
-      ->type_name("FILE");
-  command->add_option("--codecs", options->codecs, "Codecs to choose from: all, or specs separated by spaces")
-      ->type_name("CODECS")
-      ->capture_default_str();
-  command
-      ->add_option("--optimizer", options->optimizer,
-                   "Of the training, by its class: AdamW. What does not go with it is left out")
-      ->type_name("NAME");
-  command->add_option("--tier", options->tier, "How much may be lost")
-      ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}))
-      ->type_name("TIER")
-      ->capture_default_str();
-  command->add_option("--least-gain", options->least_gain, "Percent of a step that a codec must save")
-      ->check(number_range(0, 99))
-      ->type_name("P")
-      ->capture_default_str();
+  add_value(*command, "--input INPUT", options->input, "The model's gradients");
+  add_value(*command, "--parameters N", options->parameters,
+            "Size of the model; --input then only has similar values")
+      ->transform(count_range(1, std::uint64_t{1} << 40));
+  add_value(*command, "--figures FILE", options->figures, "Reuse the figures of an earlier plan's --json");
+  add_value(*command, "--codecs CODECS", options->codecs,
+            "Codecs to choose from: all, or specs separated by spaces");
+  add_value(*command, "--optimizer NAME", options->optimizer,
+            "Of the training, by its class: AdamW. What does not go with it is left out");
+  add_value(*command, "--tier TIER", options->tier, "How much may be lost")
+      ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}));
+  add_value(*command, "--least-gain P", options->least_gain, "Percent of a step that a codec must save")
+      ->check(number_range(0, 99));
   add_place(command, *options);
-  command->add_option("--seconds", options->seconds, "Seconds of timing for each codec")
-      ->check(number_range(0, 3600))
-      ->type_name("S")
-      ->capture_default_str();
+  add_value(*command, "--seconds S", options->seconds, "Seconds of timing for each codec")
+      ->check(number_range(0, 3600));
   command->add_flag("--quick", options->quick, "Quick, rough timing; 2^16 synthetic values");
   add_min_elements_option(*command, options->min_elements);
   add_outputs(command, *options);

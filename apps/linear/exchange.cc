@@ -7,7 +7,6 @@
 #include "base/byte_writer.h"
 #include "base/errors.h"
 #include "deltawire/reducer.h"
-#include "linear/plain_pairs.h"
 
 namespace deltawire::linear {
 namespace {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <string>
 
 #include <gtest/gtest.h>
 

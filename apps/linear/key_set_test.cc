@@ -1,7 +1,5 @@
 #include "linear/key_set.h"
 
-#include <vector>
-
 #include <gtest/gtest.h>
 
 namespace deltawire::linear::key_set_test {

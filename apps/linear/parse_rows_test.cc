@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <map>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,7 @@
 #include "linear/plain_pairs.h"
 
 #include <bit>
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/errors.h"
 #include "linear/seconds_since.h"

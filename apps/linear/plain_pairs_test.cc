@@ -1,7 +1,6 @@
 #include "linear/plain_pairs.h"
 
 #include <thread>
-#include <vector>
 
 #include <gtest/gtest.h>
 

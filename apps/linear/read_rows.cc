@@ -5,10 +5,8 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fcntl.h>
 #include <glob.h>

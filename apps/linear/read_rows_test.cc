@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <string>
 
 #include <gtest/gtest.h>
 

@@ -42,12 +42,11 @@ std::unique_ptr<ArchiveReader> ArchiveReader::open(InputFile& input) {
   std::unique_ptr<ArchiveReader> reader(new ArchiveReader(input.name()));
   archive* const zip = reader->archive_.get();
   if (zip == nullptr) throw std::bad_alloc();
-  const Result<Place> place = input.read()->settle();
-  if (!place) throw failed(input.name() + ": " + place.error().message);
+  const Place place = value_or_failed(input.read()->settle(), input.name() + ": ");
   // The directory at the end of a zip lists its members; libarchive reads it only from a seekable input.
-  if (lseek(place->descriptor, static_cast<off_t>(place->offset), SEEK_SET) < 0 ||
+  if (lseek(place.descriptor, static_cast<off_t>(place.offset), SEEK_SET) < 0 ||
       archive_read_support_format_zip_seekable(zip) != ARCHIVE_OK ||
-      archive_read_open_fd(zip, place->descriptor, kArchiveBlockBytes) != ARCHIVE_OK) {
+      archive_read_open_fd(zip, place.descriptor, kArchiveBlockBytes) != ARCHIVE_OK) {
     throw broken(input.name(), zip);
   }
   return reader;

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <ostream>
 #include <set>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <unistd.h>
-
-#include "cli/arrays/archive.h"
 
 namespace deltawire::cli {
 namespace {
@@ -116,9 +112,7 @@ void ArrayOutput::open(const std::string& name, std::optional<std::uint64_t> byt
   if (!archive_) return;
   if (bytes) return archive_->add(name, *bytes);
   name_ = name;
-  Result<Descriptor> file = make_unnamed_file();
-  if (!file) throw failed(file.error().message);
-  waiting_ = *std::move(file);
+  waiting_ = value_or_failed(make_unnamed_file());
 }
 
 void ArrayOutput::write(Bytes bytes) {

@@ -1,6 +1,5 @@
 #include "cli/arrays/byte_source.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -114,17 +113,13 @@ Bytes InputFile::peek(std::size_t bytes) {
   if (peeked_.size() >= bytes) return Bytes(peeked_);
   const std::unique_ptr<ByteSource> source = read();
   peeked_.resize(bytes);
-  const Result<std::size_t> got = source->read(peeked_);
-  if (!got) throw failed(name_ + ": " + got.error().message);
-  peeked_.resize(*got);
+  peeked_.resize(value_or_failed(source->read(peeked_), name_ + ": "));
   return Bytes(peeked_);
 }
 
 void InputFile::settle() {
   if (regular_) return;
-  Result<Descriptor> file = copy_to_unnamed_file(*read());
-  if (!file) throw failed(name_ + ": " + file.error().message);
-  owned_ = *std::move(file);
+  owned_ = value_or_failed(copy_to_unnamed_file(*read()), name_ + ": ");
   descriptor_ = owned_.get();
   begin_ = 0;
   end_ = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(descriptor_, 0, SEEK_END)));
@@ -144,9 +139,7 @@ std::vector<std::byte> read_input(const std::string& path) {
   std::vector<std::byte> bytes(source->bytes_left().value_or(kFirstRead) + 1);
   std::size_t used = 0;
   while (true) {
-    const Result<std::size_t> got = source->read(MutBytes(bytes).subspan(used));
-    if (!got) throw failed(input.name() + ": " + got.error().message);
-    used += *got;
+    used += value_or_failed(source->read(MutBytes(bytes).subspan(used)), input.name() + ": ");
     if (used < bytes.size()) break;
     if (used > most) throw failed(input.name() + ": " + no_end(most).value().message);
     bytes.resize(std::min(2 * bytes.size(), static_cast<std::size_t>(most) + 1));

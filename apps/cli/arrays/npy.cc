@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "cli/number_text.h"
@@ -64,10 +63,9 @@ class HeaderSource {
     while (bytes.size() < wanted) {
       const std::uint64_t before = bytes.size();
       bytes.resize(before + std::min(wanted - before, kStepBytes));
-      const Result<std::size_t> got = source_.read(MutBytes(bytes).subspan(before));
-      if (!got) throw failed(got.error().message);
-      if (before + *got == bytes.size()) continue;
-      bytes.resize(before + *got);
+      const std::size_t got = value_or_failed(source_.read(MutBytes(bytes).subspan(before)));
+      if (before + got == bytes.size()) continue;
+      bytes.resize(before + got);
       break;
     }
     return bytes;

@@ -114,12 +114,11 @@ class NpyReader final : public ArrayReader {
     if (found && *found != info_.bytes()) throw wrong_length(found);
     if (info_.count == 0) return check_end();
     if (!fortran_) return;
-    const Result<ByteSource::Place> place = source_->settle();
-    if (!place) throw failed(name_ + ": " + place.error().message);
-    const auto end = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(place->descriptor, 0, SEEK_END)));
-    const std::uint64_t there = end - std::min(end, place->offset);
+    const ByteSource::Place place = value_or_failed(source_->settle(), name_ + ": ");
+    const auto end = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(place.descriptor, 0, SEEK_END)));
+    const std::uint64_t there = end - std::min(end, place.offset);
     if (there != info_.bytes()) throw wrong_length(there);
-    if (!values_.map(*place, info_.bytes())) throw failed_system_call(name_, "cannot be mapped", errno);
+    if (!values_.map(place, info_.bytes())) throw failed_system_call(name_, "cannot be mapped", errno);
   }
 
   void read(void* values, std::uint64_t count) override {
@@ -128,9 +127,8 @@ class NpyReader final : public ArrayReader {
     if (fortran_) {
       each == 2 ? gather<2>(out, count) : each == 4 ? gather<4>(out, count) : gather<8>(out, count);
     } else {
-      const Result<std::size_t> got = source_->read(MutBytes(out, count * each));
-      if (!got) throw failed(name_ + ": " + got.error().message);
-      if (*got < count * each) throw wrong_length(done_ * each + *got);
+      const std::size_t got = value_or_failed(source_->read(MutBytes(out, count * each)), name_ + ": ");
+      if (got < count * each) throw wrong_length(done_ * each + got);
     }
     if (big_endian_) swap_bytes(out, count, each);
     done_ += count;
@@ -148,9 +146,8 @@ class NpyReader final : public ArrayReader {
 
   void check_end() {
     std::byte next{};
-    const Result<std::size_t> got = source_->read(MutBytes(&next, 1));
-    if (!got) throw failed(name_ + ": " + got.error().message);
-    if (*got != 0) throw wrong_length(std::nullopt);
+    const std::size_t got = value_or_failed(source_->read(MutBytes(&next, 1)), name_ + ": ");
+    if (got != 0) throw wrong_length(std::nullopt);
   }
 
   Failure wrong_length(std::optional<std::uint64_t> found) const {

@@ -10,10 +10,8 @@
 
 #include "base/errors.h"
 #include "cli/measure/errors.h"
-#include "cli/measure/input.h"
 #include "cli/measure/replay.h"
 #include "cli/progress.h"
-#include "deltawire/channel.h"
 #include "deltawire/codec.h"
 
 namespace deltawire::cli {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "cli/measure/input.h"
 
 namespace deltawire::cli {
 Result<Replay> Replay::make(std::string_view codecs, const Policy& policy) {

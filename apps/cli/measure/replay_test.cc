@@ -1,11 +1,9 @@
 #include "cli/measure/replay.h"
 
 #include <cmath>
-#include <vector>
 
 #include <gtest/gtest.h>
 
-#include "cli/measure/input.h"
 #include "cli/measure/method.h"
 #include "cli/outcome_testing.h"
 

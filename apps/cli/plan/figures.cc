@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
-#include "cli/measure/method.h"
 #include "deltawire/channel.h"
 #include "deltawire/codec.h"
 #include "deltawire/optimizer_rules.h"

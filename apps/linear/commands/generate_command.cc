@@ -143,32 +143,23 @@ void add_generate_command(CLI::App& app, cli::Command& chosen) {
   const auto options = std::make_shared<GenerateOptions>();
   std::vector<std::string> names;
   for (const DataShape& shape : all_shapes()) names.emplace_back(shape.name);
-  command->add_option("NAME", options->name, "The set to imitate")
+  cli::add_value(*command, "NAME NAME", options->name, "The set to imitate")
       ->required()
-      ->check(CLI::IsMember(names))
-      ->type_name("NAME");
-  command->add_option("OUT", options->output, "The file to write; - for standard output")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--scale", options->scale, "Proportion of the set's rows and features")
-      ->check(cli::number_range(1e-9, 100))
-      ->type_name("S")
-      ->capture_default_str();
-  command->add_option("--rows", options->rows, "Number of rows, instead of by scale")
-      ->transform(cli::count_range(1))
-      ->type_name("N");
-  command->add_option("--features", options->settings.features, "Number of features, instead of by scale")
-      ->transform(cli::count_range(1))
-      ->type_name("N");
-  command->add_option("--noise", options->settings.noise, "Proportion of random labels")
-      ->check(cli::number_range(0, 1))
-      ->type_name("P")
-      ->capture_default_str();
-  command->add_option("--seed", options->settings.seed, "Seed of rows, labels and weights")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--weights", options->weights, "Write the planted weights to FILE, as a model (.npz)")
-      ->type_name("FILE");
+      ->check(CLI::IsMember(names));
+  cli::add_value(*command, "OUT FILE", options->output, "The file to write; - for standard output")
+      ->required();
+  cli::add_value(*command, "--scale S", options->scale, "Proportion of the set's rows and features")
+      ->check(cli::number_range(1e-9, 100));
+  cli::add_value(*command, "--rows N", options->rows, "Number of rows, instead of by scale")
+      ->transform(cli::count_range(1));
+  cli::add_value(*command, "--features N", options->settings.features,
+                 "Number of features, instead of by scale")
+      ->transform(cli::count_range(1));
+  cli::add_value(*command, "--noise P", options->settings.noise, "Proportion of random labels")
+      ->check(cli::number_range(0, 1));
+  cli::add_value(*command, "--seed N", options->settings.seed, "Seed of rows, labels and weights");
+  cli::add_value(*command, "--weights FILE", options->weights,
+                 "Write the planted weights to FILE, as a model (.npz)");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(generate_footer());
   command->callback([&chosen, options] { chosen = [options] { return generate(*options); }; });

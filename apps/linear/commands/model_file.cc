@@ -61,12 +61,12 @@ Members read_members(const std::string& path) {
     while (true) {
       const std::size_t had = bytes.size();
       bytes.resize(had + cli::kCopyBlockBytes);
-      const auto got = archive->read(std::span(bytes).subspan(had));
-      if (!got) throw cli::failed(input.name() + ": " + got.error().message);
-      if (*got > left) throw is_packed(input.name());
-      left -= *got;
-      bytes.resize(had + *got);
-      if (*got < cli::kCopyBlockBytes) break;
+      const auto got =
+          cli::value_or_failed(archive->read(std::span(bytes).subspan(had)), input.name() + ": ");
+      if (got > left) throw is_packed(input.name());
+      left -= got;
+      bytes.resize(had + got);
+      if (got < cli::kCopyBlockBytes) break;
     }
   }
 }

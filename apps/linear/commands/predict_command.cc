@@ -45,14 +45,13 @@ void print_rows(const RowBlock& rows, const LinearModel& model, bool margins) {
 
 void predict(const PredictOptions& options) {
   const auto model = read_model(options.model);
-  const auto files = find_data_files(options.data);
-  if (!files) throw cli::failed(files.error().message);
+  const auto files = cli::value_or_failed(find_data_files(options.data));
   ParseOptions parse;
   parse.merge_duplicates = options.merge_duplicates;
   parse.hash_bits = model.hash_bits;
   std::uint64_t unseen = 0;
   std::uint64_t values = 0;
-  const auto read = read_rows(*files, {}, parse, [&](RowSink& sink, bool) -> Status {
+  const auto read = read_rows(files, {}, parse, [&](RowSink& sink, bool) -> Status {
     print_rows(sink.training, model, options.margins);
     unseen += unseen_features(sink.training, model.weights.size());
     values += sink.training.keys.size();
@@ -80,12 +79,10 @@ void add_predict_command(CLI::App& app, cli::Command& chosen) {
   CLI::App* command =
       app.add_subcommand("predict", "Predict with a model of 'train linear': one line per row");
   const auto options = std::make_shared<PredictOptions>();
-  command->add_option("--model", options->model, "A model of 'deltawire train linear --model'")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--data", options->data, "Rows, as for 'train linear'; - is standard input")
-      ->required()
-      ->type_name("FILE");
+  cli::add_value(*command, "--model FILE", options->model, "A model of 'deltawire train linear --model'")
+      ->required();
+  cli::add_value(*command, "--data FILE", options->data, "Rows, as for 'train linear'; - is standard input")
+      ->required();
   command->add_flag("--merge-duplicates", options->merge_duplicates,
                     "Sort a row's features and add those with the same index; else an error");
   command->add_flag("--margins", options->margins, "Print weighted sums for logistic models too");

@@ -15,7 +15,6 @@
 
 #include "cli/arrays/byte_source.h"
 #include "cli/commands.h"
-#include "deltawire/connect.h"
 
 namespace deltawire::linear {
 
@@ -107,36 +106,23 @@ std::string described(const Launched& launched) {
 }  // namespace
 
 void add_rank_options(CLI::App* command, RankOptions& options) {
-  command->add_option("--workers", options.workers, "Processes on this machine")
-      ->transform(cli::count_range(1, kWorkersMax))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      ->add_option("--rendezvous", options.rendezvous,
-                   "Rank 0's address, where all ranks connect; you, or srun, start each rank")
-      ->type_name("HOST:PORT");
-  command->add_option("--rank", options.rank, "Rank of this process, from 0; default: set by srun or mpirun")
-      ->type_name("N");
-  command->add_option("--world", options.world, "Number of ranks; default: set by srun or mpirun")
-      ->type_name("N");
-  command
-      ->add_option("--token-file", options.token_file,
-                   "File of the job's secret: 32 bytes, the same on all ranks")
-      ->type_name("FILE");
-  command
-      ->add_option("--encryption", options.encryption,
-                   "Of connections: auto (the default: those that leave the machine), required or off")
-      ->type_name("WHEN");
-  command
-      ->add_option("--listen", options.listen,
-                   "Address or interface of this rank; default: the one that faces the rendezvous")
-      ->type_name("ADDRESS");
-  command->add_option("--ports", options.ports, "Ports that ranks other than 0 may listen on, for firewalls")
-      ->type_name("A-B");
-  command->add_option("--timeout", options.timeout_seconds, "Seconds to wait for other ranks")
-      ->check(cli::number_range(0.1, 86400))
-      ->type_name("S")
-      ->capture_default_str();
+  cli::add_value(*command, "--workers N", options.workers, "Processes on this machine")
+      ->transform(cli::count_range(1, kWorkersMax));
+  cli::add_value(*command, "--rendezvous HOST:PORT", options.rendezvous,
+                 "Rank 0's address, where all ranks connect; you, or srun, start each rank");
+  cli::add_value(*command, "--rank N", options.rank,
+                 "Rank of this process, from 0; default: set by srun or mpirun");
+  cli::add_value(*command, "--world N", options.world, "Number of ranks; default: set by srun or mpirun");
+  cli::add_value(*command, "--token-file FILE", options.token_file,
+                 "File of the job's secret: 32 bytes, the same on all ranks");
+  cli::add_value(*command, "--encryption WHEN", options.encryption,
+                 "Of connections: auto (the default: those that leave the machine), required or off");
+  cli::add_value(*command, "--listen ADDRESS", options.listen,
+                 "Address or interface of this rank; default: the one that faces the rendezvous");
+  cli::add_value(*command, "--ports A-B", options.ports,
+                 "Ports that ranks other than 0 may listen on, for firewalls");
+  cli::add_value(*command, "--timeout S", options.timeout_seconds, "Seconds to wait for other ranks")
+      ->check(cli::number_range(0.1, 86400));
 }
 
 Ranks Ranks::start(const RankOptions& options) {

@@ -229,86 +229,57 @@ std::string train_footer() {
 }
 
 void add_data(CLI::App* command, TrainCommandOptions& options) {
-  command->add_option("--data", options.data.data, "Rows to train on")->required()->type_name("FILE");
-  command->add_option("--test", options.data.tests, "Rows to evaluate with, instead of held-out ones")
-      ->type_name("FILE");
-  command->add_option("--held-out", options.held_out, "Percent of rows to hold out without --test")
-      ->check(cli::number_range(0, 99))
-      ->type_name("P")
-      ->capture_default_str();
+  cli::add_value(*command, "--data FILE", options.data.data, "Rows to train on")->required();
+  cli::add_value(*command, "--test FILE", options.data.tests,
+                 "Rows to evaluate with, instead of held-out ones");
+  cli::add_value(*command, "--held-out P", options.held_out, "Percent of rows to hold out without --test")
+      ->check(cli::number_range(0, 99));
   command->add_flag("--merge-duplicates", options.data.parse.merge_duplicates,
                     "Sort a row's features and add those with the same index; else an error");
-  command->add_option("--positive", options.data.parse.positive, "Train this label against all others")
-      ->type_name("LABEL");
-  command->add_option("--hash-bits", options.data.parse.hash_bits, "Hash indices to 2^B features")
-      ->check(CLI::Range(1, 31).description(""))
-      ->type_name("B");
-  command
-      ->add_option("--memory", options.memory_mb, "MiB of rows in a worker's memory; the rest go to a file")
-      ->check(cli::number_range(0, 1e9))
-      ->type_name("MB")
-      ->capture_default_str();
+  cli::add_value(*command, "--positive LABEL", options.data.parse.positive,
+                 "Train this label against all others");
+  cli::add_value(*command, "--hash-bits B", options.data.parse.hash_bits, "Hash indices to 2^B features")
+      ->check(CLI::Range(1, 31).description(""));
+  cli::add_value(*command, "--memory MB", options.memory_mb,
+                 "MiB of rows in a worker's memory; the rest go to a file")
+      ->check(cli::number_range(0, 1e9));
 }
 
 void add_training(CLI::App* command, TrainCommandOptions& options) {
-  command->add_option("--loss", options.loss, "What to minimize")
-      ->check(CLI::IsMember({"logistic", "squared", "hinge", "squared-hinge"}))
-      ->type_name("LOSS")
-      ->capture_default_str();
-  command->add_option("--optimizer", options.optimizer, "sgd, adagrad or adam; adam:beta2=0.99")
-      ->type_name("SPEC")
-      ->capture_default_str();
-  command
-      ->add_option("--lr", options.learning_rate, "Learning rate; default: adagrad 0.7, adam 0.05, sgd 0.1")
-      ->check(cli::number_range(0, 1e9))
-      ->type_name("X");
-  command
-      ->add_option("--decay", options.rate_decay,
-                   "Use lr / (1 + e X) in data epoch e, from 0; default: adagrad 0.1, adam 0.2, sgd 0.01")
-      ->check(cli::number_from_0())
-      ->type_name("X");
-  command->add_option("--l2", options.l2, "Factor of L2")
-      ->check(cli::number_from_0())
-      ->type_name("X")
-      ->capture_default_str();
+  cli::add_value(*command, "--loss LOSS", options.loss, "What to minimize")
+      ->check(CLI::IsMember({"logistic", "squared", "hinge", "squared-hinge"}));
+  cli::add_value(*command, "--optimizer SPEC", options.optimizer, "sgd, adagrad or adam; adam:beta2=0.99");
+  cli::add_value(*command, "--lr X", options.learning_rate,
+                 "Learning rate; default: adagrad 0.7, adam 0.05, sgd 0.1")
+      ->check(cli::number_range(0, 1e9));
+  cli::add_value(*command, "--decay X", options.rate_decay,
+                 "Use lr / (1 + e X) in data epoch e, from 0; default: adagrad 0.1, adam 0.2, sgd 0.01")
+      ->check(cli::number_from_0());
+  cli::add_value(*command, "--l2 X", options.l2, "Factor of L2")->check(cli::number_from_0());
   command->add_flag("--average,!--no-average", options.average,
                     "Evaluate and write averages of weights over all steps, or the last weights");
-  command
-      ->add_option("--average-power", options.average_power,
-                   "Weight of step t in the average is t^P; default: t^3")
-      ->check(cli::number_range(0, 16))
-      ->type_name("P");
+  cli::add_value(*command, "--average-power P", options.average_power,
+                 "Weight of step t in the average is t^P; default: t^3")
+      ->check(cli::number_range(0, 16));
   command->add_flag("--bias,!--no-bias", options.train.bias, "Train a bias, or none");
-  command
-      ->add_option("--batch", options.train.batch,
-                   "Rows per step, of all workers; up to 1: a proportion of all rows")
+  cli::add_value(*command, "--batch N", options.train.batch,
+                 "Rows per step, of all workers; up to 1: a proportion of all rows")
       ->transform(CLI::Validator(cli::digits_of_count, ""))
-      ->check(cli::positive_number())
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--epochs", options.train.epochs, "Maximum number of passes over the data")
-      ->transform(cli::count_range(1, 1000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      ->add_option("--stop", options.stop,
-                   "End when the objective is within P percent of its minimum; 0: after --epochs")
-      ->check(cli::number_range(0, 100))
-      ->type_name("P")
-      ->capture_default_str();
-  command->add_option("--seed", options.train.seed, "Seed of the split and the shuffle")
-      ->type_name("N")
-      ->capture_default_str();
+      ->check(cli::positive_number());
+  cli::add_value(*command, "--epochs N", options.train.epochs, "Maximum number of passes over the data")
+      ->transform(cli::count_range(1, 1000000));
+  cli::add_value(*command, "--stop P", options.stop,
+                 "End when the objective is within P percent of its minimum; 0: after --epochs")
+      ->check(cli::number_range(0, 100));
+  cli::add_value(*command, "--seed N", options.train.seed, "Seed of the split and the shuffle");
 }
 
 void add_ranks(CLI::App* command, TrainCommandOptions& options) {
-  command->add_option("--codec", options.codec, "Codec of gradients")
-      ->type_name("CODEC")
-      ->capture_default_str();
+  cli::add_value(*command, "--codec CODEC", options.codec, "Codec of gradients");
   add_rank_options(command, options.ranks);
-  command->add_option("--model", options.model, "Write the model to FILE (.npz), for NumPy and 'predict'")
-      ->type_name("FILE");
-  command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
+  cli::add_value(*command, "--model FILE", options.model,
+                 "Write the model to FILE (.npz), for NumPy and 'predict'");
+  cli::add_value(*command, "--json FILE", options.json, "Write all figures to FILE; - prints them");
   command->add_flag("--force", options.force, "Replace files that exist");
 }
 

@@ -1,6 +1,5 @@
 // deltawire doctor: what is wrong on this machine, and on the lines to others, and what to run there.
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -9,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "cli/arrays/byte_source.h"
 #include "cli/commands.h"
 #include "cli/job_scripts.h"
@@ -53,11 +53,6 @@ struct Diagnosis {
   std::string reason{};  // why; empty: no plan, as no rate is known
 };
 
-std::string environment(const char* name) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? "" : text;
-}
-
 struct Secret {
   DoorOptions door;
   bool is_given = false;
@@ -68,7 +63,7 @@ Secret secret_of(const DoctorOptions& options) {
   const auto encryption = parse_encryption(options.encryption.empty() ? "auto" : options.encryption);
   if (!encryption) throw misused("--encryption: " + encryption.error().text());
   secret.door.encryption = *encryption;
-  std::string text = environment("DELTAWIRE_TOKEN");
+  std::string text(setting_of("DELTAWIRE_TOKEN"));
   if (!options.token_file.empty()) {
     const auto bytes = read_input(options.token_file);
     text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -87,7 +82,7 @@ PortRange ports_of(const DoctorOptions& options) {
     return PortRange{port, port};
   }
   if (options.serve) return PortRange{kDoctorPort, kDoctorPort};
-  const auto ports = parse_ports(environment("DELTAWIRE_PORT"));
+  const auto ports = parse_ports(setting_of("DELTAWIRE_PORT"));
   if (!ports) throw misused("DELTAWIRE_PORT: " + ports.error().text());
   return *ports;
 }

@@ -182,7 +182,7 @@ def secret(token: str | bytes | None) -> bytes | None:
     """The bytes of `token`, by default of DELTAWIRE_TOKEN, without a line break at the end; None if
     neither is set. Raises InvalidArgumentError."""
     if token is None:
-        token = os.environ.get("DELTAWIRE_TOKEN")
+        token = os.environ.get("DELTAWIRE_TOKEN") or None
     if token is None:
         return None
     if isinstance(token, str):

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "base/os_error.h"
 
 namespace deltawire {
@@ -90,9 +91,8 @@ Status flush_folder(const std::string& folder) {
 }
 
 Result<Descriptor> make_unnamed_file() {
-  const char* folder = std::getenv("TMPDIR");
-  std::string name =
-      std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/deltawire.XXXXXX";
+  const std::string_view folder = setting_of("TMPDIR");
+  std::string name = std::string(folder.empty() ? "/tmp" : folder) + "/deltawire.XXXXXX";
   Descriptor file(mkostemp(name.data(), O_CLOEXEC));
   if (file.get() < 0) return io_error("needs a temporary file, which cannot be made (TMPDIR says where)");
   unlink(name.c_str());

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <system_error>
 
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/control_groups.h"
+#include "base/environment.h"
 #include "base/float_environment.h"
 
 namespace deltawire {
@@ -23,9 +25,9 @@ constexpr int kMostOfProcess = 8;
 
 // The whole number that the variable begins with (OMP_NUM_THREADS may list one for each level), or 0.
 int number_in(const char* variable) noexcept {
-  const char* text = std::getenv(variable);
+  const std::string_view text = setting_of(variable);
   int number = 0;
-  if (text == nullptr || std::from_chars(text, text + std::strlen(text), number).ec != std::errc()) return 0;
+  (void)std::from_chars(text.data(), text.data() + text.size(), number);
   return std::max(number, 0);
 }
 

@@ -10,9 +10,9 @@
 
 namespace deltawire {
 
-// The target of the name `forced`; null: the last of `targets` that runs here. The first one does.
+// The target of the name `forced`; "": the last of `targets` that runs here. The first one does.
 // Errors: kInvalidArgument if no target has the name, or this CPU lacks its instructions.
-Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets);
+Result<TargetId> choose_target(std::string_view forced, std::span<const KernelTarget> targets);
 
 // Whether a codec has kernels of its own for `target`; else it runs those of the target before.
 bool has_kernels(const CodecInfo& info, TargetId target) noexcept;

@@ -188,12 +188,12 @@ TEST(Dispatch, ATargetWithoutKernelsOfItsOwnHasThoseOfTheOneBefore) {
 
 TEST(Dispatch, OneIsChosenByNameOrRefusedAloud) {
   constexpr KernelTarget kTargets[] = {{"reference", true}, {"old", true}, {"new", false}, {"other", true}};
-  EXPECT_EQ(choose_target(nullptr, kTargets), static_cast<TargetId>(3));
-  EXPECT_EQ(choose_target(nullptr, std::span(kTargets).first(3)), static_cast<TargetId>(1));
+  EXPECT_EQ(choose_target("", kTargets), static_cast<TargetId>(3));
+  EXPECT_EQ(choose_target("", std::span(kTargets).first(3)), static_cast<TargetId>(1));
   EXPECT_EQ(choose_target("reference", kTargets), TargetId::kReference);
   EXPECT_EQ(choose_target("old", kTargets), static_cast<TargetId>(1));
   EXPECT_EQ(choose_target("other", kTargets), static_cast<TargetId>(3));
-  for (const char* name : {"", "ol", "older", "OLD", "new"}) {
+  for (const char* name : {"ol", "older", "OLD", "new"}) {
     const auto target = choose_target(name, kTargets);
     ASSERT_FALSE(target) << name;
     EXPECT_EQ(target.error().code, ErrorCode::kInvalidArgument);

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/errors.h"
 #include "codecs/dispatch.h"
 #include "codecs/registration.h"
@@ -163,10 +163,12 @@ std::span<const CodecInfo* const> registered_codecs() noexcept {
 // Which kernels codecs run.
 namespace {
 
-// Changing the variable later changes nothing: codecs of one process give their work to each other.
+// Changing the variables later changes nothing: codecs of one process give their work to each other.
 const Result<TargetId>& decided_target() {
-  static const Result<TargetId> kDecided =
-      choose_target(std::getenv("DELTAWIRE_FORCE_TARGET"), kernel_targets());
+  static const Result<TargetId> kDecided = []() -> Result<TargetId> {
+    if (const auto set = is_switched_on("DELTAWIRE_HUGE_PAGES"); !set) return forward_error(set);
+    return choose_target(setting_of("DELTAWIRE_FORCE_TARGET"), kernel_targets());
+  }();
   return kDecided;
 }
 
@@ -196,9 +198,9 @@ std::span<const KernelTarget> kernel_targets() noexcept {
   return kTargets;
 }
 
-Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets) {
+Result<TargetId> choose_target(std::string_view forced, std::span<const KernelTarget> targets) {
   assert(!targets.empty() && targets.front().runs_here);
-  if (forced == nullptr) {
+  if (forced.empty()) {
     std::size_t best = targets.size() - 1;
     while (!targets[best].runs_here) --best;
     return static_cast<TargetId>(best);
@@ -211,7 +213,7 @@ Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget>
     if (meant) problem = "whose instructions this CPU lacks";
     if (targets[i].runs_here) usable += (usable.empty() ? "" : ", ") + std::string(targets[i].name);
   }
-  return invalid("DELTAWIRE_FORCE_TARGET is \"" + std::string(forced) + "\", " + std::string(problem) +
+  return invalid("DELTAWIRE_FORCE_TARGET is \"" + printable_line(forced) + "\", " + std::string(problem) +
                  ": give one of " + usable + ", or unset it");
 }
 

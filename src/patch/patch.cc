@@ -16,7 +16,7 @@ DELTAWIRE_KERNELS(reference, avx2, avx512, neon)
 
 Result<TargetId> target_in_use() {
   ASSIGN_OR_RETURN(const auto name, kernel_target_in_use());
-  return choose_target(std::string(name).c_str(), kernel_targets());
+  return choose_target(name, kernel_targets());
 }
 
 namespace {

@@ -79,12 +79,18 @@ def test_bad_usage(arguments: list[str], words: list[str]) -> None:
     assert_refused(USAGE, words, *arguments)
 
 
-def test_kernels_of_an_unknown_target(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "variable,value,advice",
+    [("FORCE_TARGET", "sse9", "give one of reference"), ("HUGE_PAGES", "0", 'neither "on" nor')],
+)
+def test_variables_with_an_unknown_value(
+    variable: str, value: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    source = tmp_path / "in.npy"
+    monkeypatch.setenv(f"DELTAWIRE_{variable}", "")
     coded = encode(tmp_path, "3lc", np.zeros(1000, np.float32))
-    monkeypatch.setenv("DELTAWIRE_FORCE_TARGET", "sse9")
-    words = ["DELTAWIRE_FORCE_TARGET", '"sse9"', "give one of reference"]
+    monkeypatch.setenv(f"DELTAWIRE_{variable}", value)
+    words = [f"DELTAWIRE_{variable}", f'"{value}"', advice]
     assert_encode_refused(source, USAGE, words)
     assert_refused(USAGE, words, "codecs")
     assert_refused(FAILURE, words, "decode", coded, tmp_path / "out.npy")

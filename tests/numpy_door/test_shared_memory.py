@@ -41,9 +41,3 @@ def test_a_system_that_gives_none_is_said_in_the_log(
     said = [each.message for each in caplog.records if "shares no memory" in each.message]
     assert len(said) == (0 if is_allowed else 2)
     assert is_allowed or any("the system gives none (File too large)" in each for each in said)
-
-
-def test_a_variable_that_is_neither_on_nor_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DELTAWIRE_SHARED_MEMORY", "no")
-    with pytest.raises(deltawire.InvalidArgumentError, match="DELTAWIRE_SHARED_MEMORY"):
-        deltawire.Session("fp32", rank=0, world_size=1)

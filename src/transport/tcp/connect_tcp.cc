@@ -1,5 +1,6 @@
 #include <string>
 
+#include "base/environment.h"
 #include "base/errors.h"
 #include "deltawire/connect.h"
 #include "transport/mesh/control_message.h"
@@ -61,7 +62,7 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   ASSIGN_OR_RETURN(auto tls, TlsContext::make(options.token));
   EncryptionPolicy policy{options.encryption, std::move(tls)};
   ASSIGN_OR_RETURN(const bool may_share, is_switched_on("DELTAWIRE_SHARED_MEMORY"));
-  ASSIGN_OR_RETURN(const bool wants_bbr, is_bbr_wanted());
+  ASSIGN_OR_RETURN(const bool wants_bbr, is_switched_on("DELTAWIRE_BBR"));
   ASSIGN_OR_RETURN(const int streams, wanted_streams());
   MeshOptions own = options;
   if (options.streams == 0) own.streams = streams;

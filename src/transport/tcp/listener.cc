@@ -2,9 +2,9 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <thread>
 
+#include "base/environment.h"
 #include "base/errors.h"
 #include "base/os_error.h"
 #include "transport/tcp/address.h"
@@ -26,11 +26,6 @@ tl::unexpected<Error> refusal(const SocketAddress& address, int error) {
     return invalid(at + " is not an address of this machine; see \"ip addr\"");
   }
   return fail(ErrorCode::kSystem, "can't listen on " + at + ": " + os_error_text(error));
-}
-
-std::string interface_of_environment() {
-  const char* const named = std::getenv("DELTAWIRE_INTERFACE");
-  return named == nullptr ? "" : named;
 }
 
 GuardedFd accept_from(const GuardedFd& listening) {
@@ -99,7 +94,7 @@ Result<PortRange> parse_ports(std::string_view text) {
 }
 
 Result<std::string> local_address_towards(const std::string& host) {
-  if (const std::string named = interface_of_environment(); !named.empty()) {
+  if (const std::string named(setting_of("DELTAWIRE_INTERFACE")); !named.empty()) {
     const Result<SocketAddress> address = SocketAddress::from_local_name(named, 0);
     if (!address) return fail_in("DELTAWIRE_INTERFACE: ", address.error());
     return address->endpoint().host;
@@ -119,7 +114,7 @@ Result<std::string> local_address_towards(const std::string& host) {
 Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank, PortRange ports,
                                              const std::string& given, std::chrono::milliseconds patience,
                                              const std::function<bool()>& interrupted) {
-  const std::string interface = given.empty() ? interface_of_environment() : given;
+  const std::string interface(given.empty() ? setting_of("DELTAWIRE_INTERFACE") : given);
   if (!interface.empty()) {
     auto made = rank == 0 ? listen_tcp(interface, rendezvous.port) : listen_tcp(interface, ports);
     if (!made && given.empty()) return fail_in("DELTAWIRE_INTERFACE: ", made.error());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -10,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "base/errors.h"
 
 namespace deltawire {
@@ -41,13 +41,6 @@ bool is_of_this_user(int fd) noexcept {
 }
 
 }  // namespace
-
-Result<bool> is_switched_on(const char* variable) {
-  const char* setting = std::getenv(variable);
-  const std::string_view chosen = setting == nullptr || *setting == '\0' ? "on" : setting;
-  if (chosen == "on" || chosen == "off") return chosen == "on";
-  return invalid(std::string(variable) + "=\"" + std::string(chosen) + "\" is neither \"on\" nor \"off\"");
-}
 
 Result<GuardedFd> listen_locally(const SocketAddress& address, int backlog) {
   ASSIGN_OR_RETURN(const bool is_on, is_switched_on("DELTAWIRE_LOCAL_SOCKETS"));

@@ -14,10 +14,6 @@
 
 namespace deltawire {
 
-// What an environment variable says of something that is on unless it is "off". kInvalidArgument: another
-// value than "on" and "off".
-Result<bool> is_switched_on(const char* variable);
-
 // Listens on the name of `address`, which has a port. Empty if it can't: on all addresses ("0.0.0.0"), whose
 // name nobody dials; where another program holds the name, or Unix sockets are forbidden; or where
 // DELTAWIRE_LOCAL_SOCKETS=off. kInvalidArgument: another value of that variable than "on" or "off".

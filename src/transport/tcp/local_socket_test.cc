@@ -206,15 +206,6 @@ TEST(SharedMemoryOfRanks, ASystemThatGivesNoneIsSaidOnceAndSocketsAreUsed) {
   EXPECT_NE(notices[0][0].find("rank 1 offers none"), std::string::npos) << notices[0][0];
 }
 
-TEST(SharedMemoryOfRanks, AVariableThatIsNeitherOnNorOffIsRefused) {
-  const Switched odd("no", "DELTAWIRE_SHARED_MEMORY");
-  Listeners all = listen_all(1);
-  const auto mesh = connect_tcp(std::move(all.listeners[0]), mesh_options(0, all.endpoints));
-  ASSERT_FALSE(mesh.has_value());
-  EXPECT_EQ(mesh.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(mesh.error().text().find("DELTAWIRE_SHARED_MEMORY=\"no\""), std::string::npos);
-}
-
 // Takes the name of an address, and says nothing, or hangs up at once.
 class Squatter {
  public:

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "base/environment.h"
 #include "base/errors.h"
 #include "base/os_error.h"
 #include "transport/tcp/descriptors.h"
@@ -35,10 +35,6 @@ int ask_for_bbr(const Connection& line, std::chrono::microseconds least) noexcep
   return round_trip.count() == 0 || round_trip < least ? 0 : ask_for_bbr(line.get());
 }
 
-Result<bool> is_bbr_wanted() {
-  return is_switched_on("DELTAWIRE_BBR");
-}
-
 int streams_for(const LineState& line, int wanted) {
   if (line.segment_bytes == 0) return 1;
   if (wanted > 0) return wanted;
@@ -47,8 +43,7 @@ int streams_for(const LineState& line, int wanted) {
 }
 
 Result<int> wanted_streams() {
-  const char* const setting = std::getenv("DELTAWIRE_STREAMS");
-  const std::string_view chosen = setting == nullptr ? "" : setting;
+  const std::string_view chosen = setting_of("DELTAWIRE_STREAMS");
   if (chosen.empty() || chosen == "auto") return 0;
   if (chosen.size() == 1 && chosen[0] >= '1' && chosen[0] <= '0' + kStreamsMax) return chosen[0] - '0';
   return invalid("DELTAWIRE_STREAMS=\"" + printable_line(chosen) + "\" is neither \"auto\" nor 1 to " +

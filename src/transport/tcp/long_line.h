@@ -30,9 +30,6 @@ int ask_for_bbr(int fd) noexcept;
 // The same on a connection whose round trip is at least that long; 0 on others.
 int ask_for_bbr(const Connection& line, std::chrono::microseconds least = kLongRoundTrip) noexcept;
 
-// Unless the environment has DELTAWIRE_BBR=off. Errors: kInvalidArgument if it says neither on nor off.
-Result<bool> is_bbr_wanted();
-
 // How many data streams a line gets: `wanted`, or if that is 0 what its round trip and congestion control ask
 // for. 1 where it is no TCP.
 int streams_for(const LineState& line, int wanted);

@@ -89,22 +89,16 @@ TEST(LongLine, AKernelThatRefusesIsALineForTheLog) {
   }
 }
 
-class LongLineSwitch : public ::testing::Test {
- protected:
-  void TearDown() override { ::unsetenv("DELTAWIRE_BBR"); }
-};
-
-TEST_F(LongLineSwitch, IsOnOrOff) {
-  EXPECT_TRUE(is_bbr_wanted().value());
-  ::setenv("DELTAWIRE_BBR", "off", 1);
-  EXPECT_FALSE(is_bbr_wanted().value());
-  ::setenv("DELTAWIRE_BBR", "no", 1);
-  EXPECT_EQ(is_bbr_wanted().error().code, ErrorCode::kInvalidArgument);
-  MeshOptions options;
-  options.endpoints = {{"127.0.0.1", 0}};
-  const auto mesh = connect_tcp(listen_tcp("127.0.0.1").value(), options);
-  ASSERT_FALSE(mesh);
-  EXPECT_EQ(mesh.error().message, R"(DELTAWIRE_BBR="no" is neither "on" nor "off")");
+TEST(LongLine, SwitchesOfTheEnvironmentAreOnOrOff) {
+  for (const std::string variable : {"DELTAWIRE_BBR", "DELTAWIRE_SHARED_MEMORY"}) {
+    ::setenv(variable.c_str(), "no", 1);
+    MeshOptions options;
+    options.endpoints = {{"127.0.0.1", 0}};
+    const auto mesh = connect_tcp(listen_tcp("127.0.0.1").value(), options);
+    ::unsetenv(variable.c_str());
+    ASSERT_FALSE(mesh);
+    EXPECT_EQ(mesh.error().message, variable + R"(="no" is neither "on" nor "off")");
+  }
 }
 
 }  // namespace

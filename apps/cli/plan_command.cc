@@ -44,12 +44,12 @@ struct PlanCommandOptions {
   bool force = false;
 };
 
-// A model with only its size known: tensors of at most 2^20 values, like layers.
+// A model with only its size known: tensors of at most 2^20 values, like layers, or 512 longer ones.
 std::vector<PlanTensor> model_of_size(std::uint64_t parameters) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
+  const std::uint64_t most = std::max(std::uint64_t{1} << 20, (parameters + 511) / 512);
   std::vector<PlanTensor> tensors;
-  for (std::uint64_t at = 0; at < parameters; at += kMost) {
-    tensors.push_back({"layer" + std::to_string(tensors.size()), std::min(kMost, parameters - at)});
+  for (std::uint64_t at = 0; at < parameters; at += most) {
+    tensors.push_back({"layer" + std::to_string(tensors.size()), std::min(most, parameters - at)});
   }
   return tensors;
 }
@@ -147,8 +147,10 @@ struct Sites {
 
 void make_plans(const PlanCommandOptions& options, const Sites& sites,
                 const std::vector<CodecFigures>& codecs, PlanReport& report) {
+  Progress progress;
   for (const int count : sites.ranks) {
     for (const Link& link : sites.links) {
+      if (!options.quiet) progress.show("planning for " + std::to_string(count) + " ranks");
       Site site{count, link, {}};
       site.machine.cores = options.cores > 0 ? options.cores : Workers::processors();
       site.machine.coding_threads = options.threads;

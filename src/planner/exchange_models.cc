@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <utility>
 
 #include "base/lanes.h"
 #include "reduce/patterns/owners.h"
@@ -48,11 +49,13 @@ Train Line::carry(const Train& made, double count, const Lengths& bytes) noexcep
 
 namespace {
 
-constexpr std::size_t kMostSplits =
-    8;  // tried splits into buckets exchanged one by one and the rest together
+constexpr std::size_t kMostSplits = 8;  // tried, into buckets exchanged one by one and the rest together
+constexpr double kMostTurns = 2048;     // of a step, in which its pieces are replayed
 
-double count_of_pieces(double values, std::uint64_t most) noexcept {
-  return std::max(1.0, std::ceil(values / static_cast<double>(most)));
+// A rank's pieces of a bucket: of its share or, in `gather`, of all values.
+double pieces_of(const BucketLoad& load, Pattern pattern) noexcept {
+  const double values = pattern == Pattern::kGather ? load.total : load.own;
+  return std::max(1.0, std::ceil(values / static_cast<double>(most_part_of(pattern))));
 }
 
 // A rank's operations in the pipeline.
@@ -107,76 +110,74 @@ class Rank {
   double moving_seconds_ = 0;
 };
 
-// A piece of every owner's share of a bucket.
+// Pieces of every owner's share of a bucket: one, or several at a time in a step of very many.
 struct Round {
   const BucketLoad& load;  // of the bucket
   double own = 0;
   double other = 0;
+  double pieces = 1;
   Train arrivals = {};
 };
+
+std::vector<Round> rounds_of(const std::vector<BucketLoad>& loads, std::size_t begin, std::size_t end,
+                             Pattern pattern, double peers, double at_a_time) {
+  std::vector<Round> rounds;
+  for (std::size_t i = begin; i < end; ++i) {
+    const BucketLoad& load = loads[i];
+    const double pieces = pieces_of(load, pattern);
+    const double turns = std::ceil(pieces / at_a_time);
+    const double own = (pattern == Pattern::kGather ? load.total : load.own) / pieces;
+    const double other = pattern == Pattern::kDirect ? (load.total - load.own) / peers / pieces : own;
+    for (double turn = 0; turn < turns; ++turn) rounds.push_back({load, own, other, pieces / turns});
+  }
+  return rounds;
+}
 
 // `direct` (src/reduce/patterns/direct.cc): pushes to the owners, means back.
 class DirectModel {
  public:
-  static constexpr std::uint64_t kPiece = kPieceElements;
-
-  static Round round_of(const BucketLoad& load, double pieces, double peers) noexcept {
-    return {load, load.own / pieces, (load.total - load.own) / peers / pieces};
-  }
-  static double values(const BucketLoad& load) noexcept { return load.own; }
   static void push(Rank& rank, Round& round) noexcept {
     const Train ready = Train::at(round.load.ready);
     // Each piece is sent as soon as it is encoded, while the next one is being encoded.
-    Train made = rank.encode(ready, rank.peers(), round.load, round.other);
-    round.arrivals = rank.exchange(made, rank.peers(), round.load, round.other, round.own);
-    rank.encode(ready, 1, round.load, round.own);
+    const double others = rank.peers() * round.pieces;
+    Train made = rank.encode(ready, others, round.load, round.other);
+    round.arrivals = rank.exchange(made, others, round.load, round.other, round.own);
+    rank.encode(ready, round.pieces, round.load, round.own);
   }
   static void reduce(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), round.load, round.own);
-    const Train added = rank.decode(taken, rank.peers(), round.load, round.own);
-    const Train own = rank.decode(Train::at(added.last), 1, round.load, round.own);
-    const Train mean = rank.encode(own, 1, round.load, round.own);
-    round.arrivals = rank.exchange(Train::at(mean.last), rank.peers(), round.load, round.own, round.other);
-    rank.decode(mean, 1, round.load, round.own);  // the owner applies the same bytes as the others
+    const double others = rank.peers() * round.pieces;
+    const Train taken = rank.handle(round.arrivals, others, round.load, round.own);
+    const Train added = rank.decode(taken, others, round.load, round.own);
+    const Train own = rank.decode(Train::at(added.last), round.pieces, round.load, round.own);
+    const Train mean = rank.encode(own, round.pieces, round.load, round.own);
+    round.arrivals = rank.exchange(Train::at(mean.last), others, round.load, round.own, round.other);
+    rank.decode(mean, round.pieces, round.load, round.own);  // the owner applies the same bytes as the others
   }
   static void apply(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), round.load, round.other);
-    rank.decode(taken, rank.peers(), round.load, round.other);
+    const Train taken = rank.handle(round.arrivals, rank.peers() * round.pieces, round.load, round.other);
+    rank.decode(taken, rank.peers() * round.pieces, round.load, round.other);
   }
 };
 
 // `gather`: every rank's update goes to every other rank.
 class GatherModel {
  public:
-  static constexpr std::uint64_t kPiece = kMostElements;
-
-  static Round round_of(const BucketLoad& load, double pieces, double) noexcept {
-    return {load, load.total / pieces, load.total / pieces};
-  }
-  static double values(const BucketLoad& load) noexcept { return load.total; }
   static void push(Rank& rank, Round& round) noexcept {
-    const Train made = rank.encode(Train::at(round.load.ready), 1, round.load, round.own);
-    round.arrivals = rank.exchange(made, rank.peers(), round.load, round.own, round.own);
+    const Train made = rank.encode(Train::at(round.load.ready), round.pieces, round.load, round.own);
+    round.arrivals = rank.exchange(made, rank.peers() * round.pieces, round.load, round.own, round.own);
   }
   static void reduce(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), round.load, round.own);
-    const Train added = rank.decode(taken, rank.peers(), round.load, round.own);
-    rank.decode(added, 1, round.load, round.own);
+    const double others = rank.peers() * round.pieces;
+    const Train taken = rank.handle(round.arrivals, others, round.load, round.own);
+    const Train added = rank.decode(taken, others, round.load, round.own);
+    rank.decode(added, round.pieces, round.load, round.own);
   }
   static void apply(Rank&, Round&) noexcept {}
 };
 
-// The rounds of buckets [begin, end): pushes, then means, then applying them, each stage lagging the one
-// before as the order says.
+// Rounds: pushes, then means, then applying them, each stage lagging the one before as the order says.
 template <class Model>
-void replay_group(Rank& rank, const std::vector<BucketLoad>& loads, std::size_t begin, std::size_t end,
-                  const Order& order) {
-  std::vector<Round> rounds;
-  for (std::size_t i = begin; i < end; ++i) {
-    const double pieces = count_of_pieces(Model::values(loads[i]), Model::kPiece);
-    const Round round = Model::round_of(loads[i], pieces, rank.peers());
-    for (double piece = 0; piece < pieces; ++piece) rounds.push_back(round);
-  }
+void replay_group(Rank& rank, std::vector<Round> rounds, const Order& order) {
   const std::size_t applied = order.reduce_after + order.apply_after;
   for (std::size_t i = 0; i < rounds.size() + applied; ++i) {
     if (i < rounds.size()) Model::push(rank, rounds[i]);
@@ -189,57 +190,35 @@ void replay_group(Rank& rank, const std::vector<BucketLoad>& loads, std::size_t 
 
 // `ring`: reduce-scatter, where each hop decodes, adds and encodes, and all-gather, which only forwards. The
 // native all-reduce does the same without a codec.
-void replay_ring(Rank& rank, const std::vector<BucketLoad>& loads, std::size_t begin, std::size_t end) {
-  struct Message {
-    const BucketLoad& load;
-    double values = 0;
-    Train arrival = {};
-  };
-  std::vector<Message> messages;
-  for (std::size_t i = begin; i < end; ++i) {
-    const double pieces = count_of_pieces(loads[i].own, kRingMessageElements);
-    for (double piece = 0; piece < pieces; ++piece) messages.push_back({loads[i], loads[i].own / pieces});
-  }
+void replay_ring(Rank& rank, std::vector<Round> messages) {
   const auto hops = static_cast<std::size_t>(rank.peers());
-  for (Message& each : messages) {
-    const Train made = rank.encode(Train::at(each.load.ready), 1, each.load, each.values);
-    each.arrival = rank.exchange(made, 1, each.load, each.values, each.values);
+  for (Round& each : messages) {
+    const Train made = rank.encode(Train::at(each.load.ready), each.pieces, each.load, each.own);
+    each.arrivals = rank.exchange(made, each.pieces, each.load, each.own, each.own);
   }
   for (std::size_t hop = 0; hop < hops; ++hop) {
-    for (Message& each : messages) {
-      const Train taken = rank.handle(each.arrival, 1, each.load, each.values);
-      const Train added = rank.decode(taken, 1, each.load, each.values);
-      const Train made = rank.encode(added, 1, each.load, each.values);
-      each.arrival = rank.exchange(made, 1, each.load, each.values, each.values);
-      if (hop + 1 == hops) rank.decode(made, 1, each.load, each.values);  // the mean of its own partition
+    for (Round& each : messages) {
+      const Train taken = rank.handle(each.arrivals, each.pieces, each.load, each.own);
+      const Train added = rank.decode(taken, each.pieces, each.load, each.own);
+      const Train made = rank.encode(added, each.pieces, each.load, each.own);
+      each.arrivals = rank.exchange(made, each.pieces, each.load, each.own, each.own);
+      if (hop + 1 == hops) rank.decode(made, each.pieces, each.load, each.own);  // its partition's mean
     }
   }
   for (std::size_t hop = 0; hop < hops; ++hop) {
-    for (Message& each : messages) {
-      const Train taken = rank.handle(each.arrival, 1, each.load, each.values);
-      if (hop + 1 < hops) each.arrival = rank.exchange(taken, 1, each.load, each.values, each.values);
-      rank.decode(taken, 1, each.load, each.values);
+    for (Round& each : messages) {
+      const Train taken = rank.handle(each.arrivals, each.pieces, each.load, each.own);
+      if (hop + 1 < hops) each.arrivals = rank.exchange(taken, each.pieces, each.load, each.own, each.own);
+      rank.decode(taken, each.pieces, each.load, each.own);
     }
   }
-}
-
-void replay_buckets(Rank& rank, const std::vector<BucketLoad>& loads, Pattern pattern, const Order& order) {
-  const auto group = [&](std::size_t begin, std::size_t end) {
-    switch (pattern) {
-      case Pattern::kDirect: return replay_group<DirectModel>(rank, loads, begin, end, order);
-      case Pattern::kGather: return replay_group<GatherModel>(rank, loads, begin, end, order);
-      case Pattern::kRing: return replay_ring(rank, loads, begin, end);
-    }
-  };
-  for (std::size_t i = 0; i < order.together_from; ++i) group(i, i + 1);
-  if (order.together_from < loads.size()) group(order.together_from, loads.size());
 }
 
 // How many rounds of `direct` may be in flight at one time.
 std::size_t open_rounds(const std::vector<BucketLoad>& loads) {
   double longest = 1;
   for (const BucketLoad& load : loads) {
-    const double piece = load.own / count_of_pieces(load.own, kPieceElements);
+    const double piece = load.own / pieces_of(load, Pattern::kDirect);
     longest = std::max(longest, piece * load.codec->bits_per_value / 8);
   }
   const PieceWindow window(kPieceElements);
@@ -250,12 +229,8 @@ std::size_t open_rounds(const std::vector<BucketLoad>& loads) {
 }  // namespace
 
 std::uint64_t most_part_of(Pattern pattern) noexcept {
-  switch (pattern) {
-    case Pattern::kDirect: return kPieceElements;
-    case Pattern::kRing: return kRingMessageElements;
-    case Pattern::kGather: return kMostElements;
-  }
-  return kMostElements;
+  constexpr std::uint64_t kMost[] = {kPieceElements, kRingMessageElements, kMostElements};
+  return kMost[static_cast<std::size_t>(pattern)];
 }
 
 std::vector<BucketLoad> bucket_loads(const Workload& workload, int ranks, std::uint64_t most_part,
@@ -270,11 +245,12 @@ std::vector<BucketLoad> bucket_loads(const Workload& workload, int ranks, std::u
     load.value_bytes = bucket.value_bytes;
     owned.assign(static_cast<std::size_t>(ranks), 0);
     for (const PlanTensor& tensor : bucket.tensors) {
-      for (const OwnedRange& range : owned_ranges(tensor.name, tensor.elements, ranks, most_part)) {
+      const std::uint64_t whole = std::max<std::uint64_t>(tensor.elements, 1);  // parts are cut from them
+      for (const OwnedRange& range : owned_ranges(tensor.name, tensor.elements, ranks, whole)) {
         const auto count = static_cast<double>(range.count);
         owned[static_cast<std::size_t>(range.owner)] += count;
         load.total += count;
-        load.largest_part = std::max(load.largest_part, count);
+        load.largest_part = std::max(load.largest_part, std::min(count, static_cast<double>(most_part)));
       }
     }
     load.own = *std::ranges::max_element(owned);
@@ -304,7 +280,19 @@ std::vector<Order> orders_of(const std::vector<BucketLoad>& loads, const Site& s
 
 Replayed replay(const std::vector<BucketLoad>& loads, const Site& site, Pattern pattern, const Order& order) {
   Rank rank(site);
-  replay_buckets(rank, loads, pattern, order);
+  double all = 0;
+  for (const BucketLoad& load : loads) all += pieces_of(load, pattern);
+  const double at_a_time = std::max(1.0, std::ceil(all / kMostTurns));
+  const auto group = [&](std::size_t begin, std::size_t end) {
+    auto rounds = rounds_of(loads, begin, end, pattern, rank.peers(), at_a_time);
+    switch (pattern) {
+      case Pattern::kDirect: return replay_group<DirectModel>(rank, std::move(rounds), order);
+      case Pattern::kGather: return replay_group<GatherModel>(rank, std::move(rounds), order);
+      case Pattern::kRing: return replay_ring(rank, std::move(rounds));
+    }
+  };
+  for (std::size_t i = 0; i < order.together_from; ++i) group(i, i + 1);
+  if (order.together_from < loads.size()) group(order.together_from, loads.size());
   return rank.result();
 }
 
@@ -317,9 +305,7 @@ Replayed replay_plain(const std::vector<BucketLoad>& loads, const Site& site, co
     load.own = load.total / site.ranks;
     load.codec = &uncoded;
   }
-  Rank rank(site);
-  replay_buckets(rank, even, Pattern::kRing, order);
-  return rank.result();
+  return replay(even, site, Pattern::kRing, order);
 }
 
 }  // namespace deltawire::planner

@@ -66,6 +66,12 @@ Site with_rate(const Site& site, double up) {
   return other;
 }
 
+std::string formatted(const char* format, double number, const char* unit = "") {
+  char text[32];
+  std::snprintf(text, sizeof text, format, number, unit);
+  return text;
+}
+
 // "3.2 Gbit/s".
 std::string rate_text(double bytes_per_second) {
   const double bits = 8 * bytes_per_second;
@@ -73,19 +79,13 @@ std::string rate_text(double bytes_per_second) {
     double unit;
     const char* name;
   } units[] = {{1e9, "Gbit/s"}, {1e6, "Mbit/s"}, {1e3, "kbit/s"}};
-  char text[32];
-  for (const auto& [unit, name] : units) {
-    if (bits < 0.9995 * unit && unit > 1e3) continue;
-    std::snprintf(text, sizeof text, "%.3g %s", bits / unit, name);
-    break;
-  }
-  return text;
+  const auto* fits = units;
+  while (bits < 0.9995 * fits->unit && fits->unit > 1e3) ++fits;
+  return formatted("%.3g %s", bits / fits->unit, fits->name);
 }
 
 std::string ms_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f ms", seconds < 0.1 ? 2 : 1, 1e3 * seconds);
-  return text;
+  return formatted(seconds < 0.1 ? "%.2f ms" : "%.1f ms", 1e3 * seconds);
 }
 
 std::string break_even_text(const BreakEven& point) {
@@ -125,18 +125,6 @@ std::optional<std::size_t> best_of(const std::vector<PlanRow>& rows, double pays
   return best;
 }
 
-std::string percent_text(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g %%", 100 * share);
-  return text;
-}
-
-std::string times_text(double times) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", times);
-  return text;
-}
-
 std::string reason_of(const Plan& plan, const std::optional<std::size_t>& best, const PlanOptions& options) {
   const std::string plain = ms_text(plan.plain.step_seconds);
   if (!best) {
@@ -146,13 +134,14 @@ std::string reason_of(const Plan& plan, const std::optional<std::size_t>& best, 
   const std::string step = ms_text(row.prediction.step_seconds);
   const std::string spec = printable_line(row.figures.spec);
   if (plan.chosen) {
-    return spec + ": " + step + " a step instead of " + plain + ", " + times_text(row.times_faster) +
+    return spec + ": " + step + " a step instead of " + plain + ", " + formatted("%.3g", row.times_faster) +
            " times as fast; " + break_even_text(row.break_even);
   }
   const double gain = 1 - row.prediction.step_seconds / plan.plain.step_seconds;
   if (gain > 0) {
-    return "do not compress: the best, " + spec + ", would save " + percent_text(gain) + " of " + plain +
-           ", less than " + percent_text(options.least_gain) + "; " + break_even_text(row.break_even);
+    return "do not compress: the best, " + spec + ", would save " + formatted("%.3g %%", 100 * gain) +
+           " of " + plain + ", less than " + formatted("%.3g %%", 100 * options.least_gain) + "; " +
+           break_even_text(row.break_even);
   }
   return "do not compress: it would lose; the best, " + spec + ", takes " + step + " a step and plain " +
          plain + "; " + break_even_text(row.break_even);
@@ -172,40 +161,33 @@ std::string rule_of_thumb() {
 Result<BreakEven> break_even(const Workload& workload, const Site& site, const CodecFigures& figures,
                              double least_gain) {
   if (!(least_gain >= 0 && least_gain < 1)) return bad_gain(least_gain);
+  const double rate = site.link.up_bytes_per_second;
+  for (const double up : {rate, kSlowestLink, kFastestLink}) {  // so that nothing between them fails
+    RETURN_IF_ERROR(predict(workload, up == rate ? site : with_rate(site, up), figures));
+  }
   // Below 0: the codec pays.
-  const auto difference = [&](double up) -> Result<double> {
-    ASSIGN_OR_RETURN(const auto coded, predict(workload, with_rate(site, up), figures));
-    ASSIGN_OR_RETURN(const auto plain, predict_plain(workload, with_rate(site, up)));
-    return coded.step_seconds - (1 - least_gain) * plain.step_seconds;
+  const auto difference = [&](double up) {
+    const Site there = with_rate(site, up);
+    return predict(workload, there, figures).value().step_seconds -
+           (1 - least_gain) * predict_plain(workload, there).value().step_seconds;
   };
   // Between a rate at which it pays and one at which it doesn't: the latter, as near as can be.
-  const auto crossing = [&](double pays, double loses) -> Result<double> {
+  const auto found = [&](BreakEven::Kind kind, double pays, double loses) {
     for (int step = 0; step < kBisections; ++step) {
       const double middle = std::sqrt(pays * loses);
-      ASSIGN_OR_RETURN(const auto there, difference(middle));
-      (there < 0 ? pays : loses) = middle;
+      (difference(middle) < 0 ? pays : loses) = middle;
     }
-    return loses;
+    return BreakEven{kind, loses};
   };
-  const auto found = [&](BreakEven::Kind kind, double pays, double loses) -> Result<BreakEven> {
-    ASSIGN_OR_RETURN(const auto rate, crossing(pays, loses));
-    return BreakEven{kind, rate};
-  };
-  const double rate = site.link.up_bytes_per_second;
-  ASSIGN_OR_RETURN(const auto here, difference(rate));
   double low = kSlowestLink;
-  ASSIGN_OR_RETURN(const auto at_slowest, difference(low));
-  if (at_slowest >= 0 && here >= 0) return BreakEven{};
-  if (at_slowest >= 0) return found(BreakEven::Kind::kAbove, rate, low);
+  if (difference(low) >= 0) {
+    return difference(rate) >= 0 ? BreakEven{} : found(BreakEven::Kind::kAbove, rate, low);
+  }
   const double ratio = std::pow(kFastestLink / kSlowestLink, 1.0 / kScanSteps);
   for (int i = 1; i <= kScanSteps; ++i) {
-    double high = i == kScanSteps ? kFastestLink : kSlowestLink * std::pow(ratio, i);
-    ASSIGN_OR_RETURN(const auto at_high, difference(high));
-    if (at_high < 0) {
-      low = high;
-      continue;
-    }
-    return found(BreakEven::Kind::kAt, low, high);
+    const double high = i == kScanSteps ? kFastestLink : kSlowestLink * std::pow(ratio, i);
+    if (difference(high) >= 0) return found(BreakEven::Kind::kAt, low, high);
+    low = high;
   }
   return BreakEven{BreakEven::Kind::kAlways, kFastestLink};
 }
@@ -250,14 +232,14 @@ class Search {
   Status one_for_all() {
     assert(!candidates_.empty());
     for (const std::size_t codec : candidates_) {
-      std::vector<std::size_t> all(workload_.buckets.size(), codec);
-      RETURN_IF_ERROR(take_if_faster(std::move(all)));
+      RETURN_IF_ERROR(predict(workload_, site_, codecs_[codec]));
+      take_if_faster(std::vector<std::size_t>(workload_.buckets.size(), codec));
     }
     return {};
   }
 
   // From there, gives runs of buckets, and all before them, another codec, while that is faster.
-  Status improve() {
+  void improve() {
     assert(best_.of_bucket.size() == workload_.buckets.size());
     const std::size_t buckets = workload_.buckets.size();
     const std::size_t runs = std::min(buckets, kMostRuns);
@@ -270,24 +252,22 @@ class Search {
             std::vector<std::size_t> changed = best_.of_bucket;
             std::fill(changed.begin() + static_cast<std::ptrdiff_t>(begin),
                       changed.begin() + static_cast<std::ptrdiff_t>(end), codec);
-            RETURN_IF_ERROR(take_if_faster(std::move(changed)));
+            take_if_faster(std::move(changed));
           }
         }
       }
       if (best_.prediction.step_seconds >= before) break;
     }
-    return {};
   }
 
   const Mix& best() const noexcept { return best_; }
 
  private:
-  Status take_if_faster(std::vector<std::size_t> of_bucket) {
-    if (of_bucket == best_.of_bucket) return {};
-    ASSIGN_OR_RETURN(const auto made, predict_by_bucket(workload_, site_, codecs_, of_bucket));
+  void take_if_faster(std::vector<std::size_t> of_bucket) {
+    if (of_bucket == best_.of_bucket) return;
+    const Prediction made = predict_by_bucket(workload_, site_, codecs_, of_bucket).value();
     const double most = (1 - kNoticed) * best_.prediction.step_seconds;
     if (best_.of_bucket.empty() || made.step_seconds < most) best_ = {std::move(of_bucket), made};
-    return {};
   }
 
   const Workload& workload_;
@@ -313,7 +293,7 @@ Result<std::optional<Mix>> make_mix(const Workload& workload, const Site& site,
     RETURN_IF_ERROR(search.one_for_all());
     const double alone = search.best().prediction.step_seconds;
     for_all = fastest ? std::min(for_all, alone) : alone;
-    RETURN_IF_ERROR(search.improve());
+    search.improve();
     if (!fastest || search.best().prediction.step_seconds < fastest->prediction.step_seconds) {
       fastest = search.best();
     }

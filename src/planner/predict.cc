@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "base/errors.h"
@@ -81,36 +82,42 @@ bool not_negative(double number) {
   return std::isfinite(number) && number >= 0;
 }
 
+struct Claim {
+  bool holds;
+  const char* what;
+  double value;
+  const char* range;
+};
+
+Claim duration(const char* what, double seconds) {
+  return {not_negative(seconds), what, seconds, "0 seconds or more"};
+}
+
+Status check_all(const std::string& whose, std::span<const Claim> claims) {
+  for (const Claim& claim : claims) {
+    RETURN_IF_ERROR(check(claim.holds, whose + claim.what, claim.value, claim.range));
+  }
+  return {};
+}
+
 Status check_site(const Site& site) {
   const Machine& machine = site.machine;
-  const struct {
-    bool holds;
-    const char* what;
-    double value;
-    const char* range;
-  } claims[] = {
+  const Claim claims[] = {
       {site.ranks >= 2 && site.ranks <= kMostRanks, "ranks", static_cast<double>(site.ranks), "2 to 65,536"},
       {above_zero(site.link.up_bytes_per_second), "the link's rate up", site.link.up_bytes_per_second,
        "above 0 bytes a second"},
       {above_zero(site.link.down_bytes_per_second), "the link's rate down", site.link.down_bytes_per_second,
        "above 0 bytes a second"},
-      {not_negative(site.link.latency_seconds), "the link's latency", site.link.latency_seconds,
-       "0 seconds or more"},
+      duration("the link's latency", site.link.latency_seconds),
       {above_zero(machine.cores), "a rank's cores", machine.cores, "above 0"},
       {machine.coding_threads >= 1, "coding threads", static_cast<double>(machine.coding_threads),
        "1 or more"},
-      {not_negative(machine.message_seconds), "a message's time", machine.message_seconds,
-       "0 seconds or more"},
-      {not_negative(machine.byte_seconds), "a byte's time", machine.byte_seconds, "0 seconds or more"},
-      {not_negative(machine.load_byte_seconds), "a byte's time from a device", machine.load_byte_seconds,
-       "0 seconds or more"},
-      {not_negative(machine.store_byte_seconds), "a byte's time to a device", machine.store_byte_seconds,
-       "0 seconds or more"},
+      duration("a message's time", machine.message_seconds),
+      duration("a byte's time", machine.byte_seconds),
+      duration("a byte's time from a device", machine.load_byte_seconds),
+      duration("a byte's time to a device", machine.store_byte_seconds),
   };
-  for (const auto& claim : claims) {
-    RETURN_IF_ERROR(check(claim.holds, claim.what, claim.value, claim.range));
-  }
-  return {};
+  return check_all("", claims);
 }
 
 Status check_workload(const Workload& workload) {
@@ -137,26 +144,14 @@ Status check_workload(const Workload& workload) {
 }
 
 Status check_figures(const CodecFigures& figures) {
-  const std::string name = "\"" + figures.spec + "\": ";
-  const struct {
-    bool holds;
-    const char* what;
-    double value;
-  } claims[] = {
-      {above_zero(figures.bits_per_value), "bits a value", figures.bits_per_value},
-      {not_negative(figures.encode.message_seconds), "encoding's time a message",
-       figures.encode.message_seconds},
-      {not_negative(figures.encode.value_seconds), "encoding's time a value", figures.encode.value_seconds},
-      {not_negative(figures.decode.message_seconds), "decoding's time a message",
-       figures.decode.message_seconds},
-      {not_negative(figures.decode.value_seconds), "decoding's time a value", figures.decode.value_seconds},
+  const Claim claims[] = {
+      {above_zero(figures.bits_per_value), "bits a value", figures.bits_per_value, "above 0"},
+      duration("encoding's time a message", figures.encode.message_seconds),
+      duration("encoding's time a value", figures.encode.value_seconds),
+      duration("decoding's time a message", figures.decode.message_seconds),
+      duration("decoding's time a value", figures.decode.value_seconds),
   };
-  for (const auto& claim : claims) {
-    const bool is_bits = &claim == &claims[0];
-    RETURN_IF_ERROR(
-        check(claim.holds, name + claim.what, claim.value, is_bits ? "above 0" : "0 seconds or more"));
-  }
-  return {};
+  return check_all("\"" + figures.spec + "\": ", claims);
 }
 
 // Copies buckets from a device, one after another: each is ready when it has arrived. Returns how long the
@@ -184,18 +179,6 @@ Prediction prediction_of(const planner::Replayed& replayed, const Workload& work
   made.coding_seconds = replayed.coding_seconds;
   made.bytes_sent = replayed.bytes_sent;
   return made;
-}
-
-template <class Replay>
-planner::Replayed best_of(const std::vector<planner::Order>& orders, const Replay& replay) {
-  assert(!orders.empty());
-  planner::Replayed best;
-  best.end = std::numeric_limits<double>::infinity();
-  for (const planner::Order& order : orders) {
-    const planner::Replayed trial = replay(order);
-    if (trial.end < best.end) best = trial;
-  }
-  return best;
 }
 
 Result<planner::CodecOfBucket> chosen_of(const Workload& workload, const std::vector<CodecFigures>& codecs,
@@ -241,13 +224,15 @@ Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
   const Pattern pattern = chosen.front()->pattern;
   auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(pattern), chosen);
   const double stored = stage(loads, site.machine);
-  const auto replayed = best_of(planner::orders_of(loads, site, pattern), [&](const planner::Order& order) {
-    return planner::replay(loads, site, pattern, order);
-  });
+  planner::Replayed best{.end = std::numeric_limits<double>::infinity()};
+  for (const planner::Order& order : planner::orders_of(loads, site, pattern)) {
+    const auto trial = planner::replay(loads, site, pattern, order);
+    if (trial.end < best.end) best = trial;
+  }
   // The vote: every rank tells every other that everything has arrived.
   const double share = std::min(1.0, site.machine.cores);
   const double votes = 2.0 * (site.ranks - 1) * site.machine.message_seconds / share;
-  return prediction_of(replayed, workload, site, site.link.latency_seconds + votes + stored);
+  return prediction_of(best, workload, site, site.link.latency_seconds + votes + stored);
 }
 
 Result<Prediction> predict_plain(const Workload& workload, const Site& site) {

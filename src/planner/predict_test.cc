@@ -32,6 +32,17 @@ TEST(Plain, IsARing) {
   EXPECT_DOUBLE_EQ(plain(workload, far), 6 * (0.032 + 0.01));
 }
 
+TEST(Plain, OfVeryManyValuesIsReplayedAsFast) {
+  // Piece by piece it would take minutes.
+  const std::uint64_t values = std::uint64_t{1} << 40;
+  const double once = 4 * static_cast<double>(values) / 1e6;
+  for (const Pattern pattern : {Pattern::kDirect, Pattern::kRing, Pattern::kGather}) {
+    const double whole = step(step_of({bucket_of(values)}), bare_site(2), free_codec(pattern));
+    EXPECT_NEAR(whole / once, 1, 1e-3) << static_cast<int>(pattern);
+  }
+  EXPECT_NEAR(plain(step_of({bucket_of(values)}), bare_site(2)) / once, 1, 1e-3);
+}
+
 TEST(Plain, SendsValuesAsTheyAre) {
   PlanBucket half = bucket_of(32000);
   half.value_bytes = 2;

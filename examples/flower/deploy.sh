@@ -27,7 +27,7 @@ flower-superlink --ssl-ca-certfile "$keys/ca.crt" --ssl-certfile "$keys/server.c
   --enable-supernode-auth --host 127.0.0.1 --port "$port" --disable-runtime-dependency-installation \
   >"$work/superlink.log" 2>&1 &
 pids+=($!)
-within 60 flwr supernode list tls
+within 300 flwr supernode list tls
 for node in 0 1; do
   flwr supernode register "$keys/node$node.pub" tls
   flower-supernode --root-certificates "$keys/ca.crt" --superlink "127.0.0.1:$port" \

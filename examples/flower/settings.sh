@@ -11,14 +11,14 @@ echo "logs and keys: $work"
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# within SECONDS COMMAND...: until the command succeeds; the last output tells why not.
+# within SECONDS COMMAND...: until the command finds the superlink, started just before; else says what both said last.
 within() {
-  local end=$((SECONDS + $1))
+  local end=$((SECONDS + $1)) link=$!
   shift
   until "$@" >"$work/within.log" 2>&1; do
-    if ((SECONDS > end)); then
+    if ((SECONDS > end)) || ! kill -0 "$link" 2>/dev/null; then
       echo "gave up waiting for: $*" >&2
-      cat "$work/within.log" >&2
+      tail -n 20 "$work/within.log" "$work/superlink.log" >&2
       return 1
     fi
     sleep 0.5

@@ -29,6 +29,6 @@ stop() { # it, and what it has started: all have the port in their command line
   wait
 }
 trap stop EXIT
-within 120 python3 -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:$port/health', timeout=5)"
+within 300 python3 -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:$port/health', timeout=5)"
 timeout "${LIMIT:-300}" flwr run "${APP:-$here}" here --stream \
   --run-config "num-server-rounds=$rounds ${CONFIG:-nodes=$clients}"

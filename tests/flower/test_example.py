@@ -31,3 +31,14 @@ def test_the_script_runs_and_learns(script, tmp_path):
     assert len(accuracy) == 2 and accuracy[1] > 0.1, text
     counts = re.search(r"counts: \{(.*)\}", text)[1]
     assert "'full': 2" in counts and "'delta': " in counts and "refused" not in counts
+
+
+def test_a_superlink_that_does_not_start_is_not_waited_for(tmp_path):
+    superlink = tmp_path / "flower-superlink"
+    superlink.write_text("#!/bin/sh\necho its own words; exit 1\n")
+    superlink.chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHON": "", "WORK": str(tmp_path)}
+    script = EXAMPLE / "simulate.sh"
+    said = subprocess.run([script], env=environment, capture_output=True, timeout=100)
+    assert said.returncode != 0 and b"its own words" in said.stderr

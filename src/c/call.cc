@@ -125,9 +125,7 @@ void check_dims(const deltawire_tensor& tensor) {
   require(tensor.dims, "dims");
   std::uint64_t product = 1;
   for (const std::uint64_t dim : std::span(tensor.dims, tensor.dim_count)) {
-    const bool fits = dim == 0 || product <= kElementsMax / dim;
-    product = fits ? product * dim : kElementsMax + 1;  // that is no count
-    if (!fits) break;
+    product = dim == 0 || product <= kElementsMax / dim ? product * dim : kElementsMax + 1;  // a 0 may follow
   }
   if (product == tensor.count) return;
   refuse(ErrorCode::kInvalidArgument,

@@ -186,6 +186,10 @@ TEST(Server, SaysWhatAModelMayNotBe) {
   EXPECT_EQ(code({.max_lag = 0}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({.push = "no"}), ErrorCode::kUnknownCodec);
   EXPECT_EQ(make_worker(model.tensors, {}, rank0).error().code, ErrorCode::kInvalidArgument);
+  model.tensors[1].tensor.values = model.tensors[0].tensor.values;  // a worker writes to both
+  const auto shared = make_worker(model.tensors, {}, *(*mesh)[1]);
+  ASSERT_FALSE(shared);
+  EXPECT_NE(shared.error().message.find("share memory"), std::string::npos) << shared.error().message;
   model.tensors[1].tensor.dtype = DType::kF16;
   EXPECT_EQ(code({}), ErrorCode::kUnsupportedDType);
   model.tensors[1] = model.tensors[0];

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "channel/distinct_tensors.h"
 #include "deltawire/server.h"
 #include "server/part_worker.h"
 #include "server/served_model.h"
@@ -317,6 +318,7 @@ Result<std::unique_ptr<ParameterWorker>> make_worker(std::span<const Named> mode
   if (transport.rank() < options.servers) {
     return invalid("rank " + std::to_string(transport.rank()) + " is a server; it takes make_server");
   }
+  RETURN_IF_ERROR(check_apart(model));
   auto worker = std::make_unique<Worker>(std::move(served), options, transport);
   RETURN_IF_ERROR(worker->prepare(model));
   set_optional_workers(options, transport);

@@ -134,7 +134,7 @@ static void test_arguments(const deltawire_codec* codec) {
 
 static void test_dims(const deltawire_codec* codec) {
   float values[4] = {1, 2, 3, 4};
-  uint64_t dims[2] = {2, 2}, room = 0;
+  uint64_t dims[2] = {2, 2}, none[3] = {5, UINT64_C(1) << 40, 0}, room = 0;
   uint32_t chunks = 0;
   deltawire_tensor tensor = tensor_of(NULL, values, 4);
   tensor.dim_count = 2;
@@ -148,6 +148,9 @@ static void test_dims(const deltawire_codec* codec) {
   dims[0] = 4; /* the count already */
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "dims", error,
                deltawire_codec_bounds(codec, &tensor, &room, &chunks, &error));
+  tensor = tensor_of(NULL, NULL, 0);
+  tensor.dims = none, tensor.dim_count = 3;
+  EXPECT_OK(error, deltawire_codec_bounds(codec, &tensor, &room, &chunks, &error));
 }
 
 void test_codecs(void) {

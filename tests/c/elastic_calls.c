@@ -26,7 +26,8 @@ static void test_options(const deltawire_session_options* good, const deltawire_
   deltawire_session_options bad = *good;
   deltawire_elastic_options wrong = *elastic;
   deltawire_elastic* session = NULL;
-  deltawire_tensor nameless = tensor_of(NULL, NULL, 0);
+  deltawire_tensor nameless = tensor_of(NULL, NULL, 0), two[2];
+  float values[kCount];
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "options is NULL", error,
                deltawire_elastic_options_init(NULL, DELTAWIRE_ABI_VERSION, &error));
   EXPECT_ERROR(DELTAWIRE_UNSUPPORTED_VERSION, "newer", error,
@@ -53,6 +54,8 @@ static void test_options(const deltawire_session_options* good, const deltawire_
   wrong.doors = doors, wrong.door_count = 2, refuse(good, &wrong, "doors[1]: \"127.0.0.1\" is not HOST:PORT");
   wrong = *elastic, wrong.state_count = 1, refuse(good, &wrong, "tensors is NULL");
   wrong.state = &nameless, refuse(good, &wrong, "the state: tensors[0].name is NULL");
+  two[0] = tensor_of("v", values, kCount), two[1] = tensor_of("w", values + 1, 1);
+  wrong.state = two, wrong.state_count = 2, refuse(good, &wrong, "the state: 'v' and 'w' share memory");
 }
 
 static void test_arguments(deltawire_elastic* session) {

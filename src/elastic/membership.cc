@@ -12,9 +12,9 @@ namespace {
 using namespace std::chrono_literals;
 
 // Of one attempt to form a view; and the part of the meeting's time that it may take at most, so that there
-// is another one if a member dies in it.
+// is another one if a member dies in it. A mesh takes some ten round trips.
 constexpr Clock::duration kConnect = 10s;
-constexpr double kConnectPart = 0.3;
+constexpr double kConnectPart = 0.6;
 constexpr Clock::duration kLeave = 1s;    // for each member that is told
 constexpr std::size_t kToldAtOnce = 32;   // so that silent members hold up few others
 constexpr Clock::duration kPause = 50ms;  // before the next attempt to form a view

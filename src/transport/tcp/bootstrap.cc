@@ -46,6 +46,15 @@ Bootstrap::Met with_shared_memory(std::vector<PeerSockets> sockets, RollCall& ca
   return {std::move(sockets), call.take_areas()};
 }
 
+// Where the time was too short for the lines. Some ten messages follow each other until all have met.
+std::string describe_distance(const std::vector<PeerSockets>& sockets, std::chrono::milliseconds time) {
+  std::chrono::microseconds longest{};
+  for (const PeerSockets& peer : sockets) longest = std::max(longest, peer.control.state().round_trip);
+  const std::string trip = std::to_string(longest / std::chrono::milliseconds(1));
+  if (16 * longest < time) return {};
+  return "; a round trip takes " + trip + " ms, and meeting up to 16: give a longer connect_timeout";
+}
+
 }  // namespace
 
 Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options,
@@ -302,6 +311,8 @@ Error Bootstrap::refused_by(const Dialer& dialer) const {
 
 // An error that names this rank.
 Error Bootstrap::found(ErrorCode code, std::string message, int suspect) const {
+  if (code == ErrorCode::kTimeout)
+    message += describe_distance(peer_table_.sockets(), options_.connect_timeout);
   return {.code = code,
           .message = std::move(message),
           .suspect = suspect,

@@ -165,10 +165,9 @@ namespace {
 
 // Changing the variables later changes nothing: codecs of one process give their work to each other.
 const Result<TargetId>& decided_target() {
-  static const Result<TargetId> kDecided = []() -> Result<TargetId> {
-    if (const auto set = is_switched_on("DELTAWIRE_HUGE_PAGES"); !set) return forward_error(set);
+  static const Result<TargetId> kDecided = is_switched_on("DELTAWIRE_HUGE_PAGES").and_then([](bool) {
     return choose_target(setting_of("DELTAWIRE_FORCE_TARGET"), kernel_targets());
-  }();
+  });
   return kDecided;
 }
 

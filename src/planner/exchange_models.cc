@@ -245,8 +245,7 @@ std::vector<BucketLoad> bucket_loads(const Workload& workload, int ranks, std::u
     load.value_bytes = bucket.value_bytes;
     owned.assign(static_cast<std::size_t>(ranks), 0);
     for (const PlanTensor& tensor : bucket.tensors) {
-      const std::uint64_t whole = std::max<std::uint64_t>(tensor.elements, 1);  // parts are cut from them
-      for (const OwnedRange& range : owned_ranges(tensor.name, tensor.elements, ranks, whole)) {
+      for (const OwnedRange& range : owned_ranges(tensor.name, tensor.elements, ranks, tensor.elements + 1)) {
         const auto count = static_cast<double>(range.count);
         owned[static_cast<std::size_t>(range.owner)] += count;
         load.total += count;

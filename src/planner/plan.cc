@@ -89,14 +89,11 @@ std::string ms_text(double seconds) {
 }
 
 std::string break_even_text(const BreakEven& point) {
-  switch (point.kind) {
-    case BreakEven::Kind::kNever: return "it does not pay on slow links either";
-    case BreakEven::Kind::kAlways: return "it pays at every rate";
-    case BreakEven::Kind::kAbove:
-      return "it saves latency, not bytes, and pays above " + rate_text(point.up_bytes_per_second);
-    case BreakEven::Kind::kAt: break;
-  }
-  return "it pays below " + rate_text(point.up_bytes_per_second);
+  if (point.kind == BreakEven::Kind::kNever) return "it does not pay on slow links either";
+  if (point.kind == BreakEven::Kind::kAlways) return "it pays at every rate";
+  const bool is_above = point.kind == BreakEven::Kind::kAbove;
+  return (is_above ? "it saves latency, not bytes, and pays above " : "it pays below ") +
+         rate_text(point.up_bytes_per_second);
 }
 
 // Whether `a` is the better choice when both steps take about as long.

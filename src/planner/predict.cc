@@ -69,11 +69,6 @@ namespace {
 constexpr int kMostRanks = 1 << 16;
 constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;  // beyond there is no memory to replay them
 
-Status check(bool holds, const std::string& what, double value, const char* range) {
-  if (holds) return {};
-  return invalid(what + " is " + shortest_text(value) + "; it must be " + range);
-}
-
 bool above_zero(double number) {
   return std::isfinite(number) && number > 0;
 }
@@ -94,10 +89,10 @@ Claim duration(const char* what, double seconds) {
 }
 
 Status check_all(const std::string& whose, std::span<const Claim> claims) {
-  for (const Claim& claim : claims) {
-    RETURN_IF_ERROR(check(claim.holds, whose + claim.what, claim.value, claim.range));
-  }
-  return {};
+  const auto broken = std::ranges::find(claims, false, &Claim::holds);
+  if (broken == claims.end()) return {};
+  return invalid(whose + broken->what + " is " + shortest_text(broken->value) + "; it must be " +
+                 broken->range);
 }
 
 Status check_site(const Site& site) {
@@ -125,19 +120,18 @@ Status check_workload(const Workload& workload) {
   if (workload.elements() > kMostValues) {
     return invalid("the workload has more than 2^40 values");
   }
-  Status held = check(not_negative(workload.compute_seconds), "the time of computing",
-                      workload.compute_seconds, "0 seconds or more");
-  if (!held) return held;
+  const Claim computing[] = {duration("the time of computing", workload.compute_seconds)};
+  if (Status held = check_all("", computing); !held) return held;
   double before = 0;
   for (std::size_t i = 0; i < workload.buckets.size(); ++i) {
     const double ready = workload.buckets[i].ready_seconds;
-    held = check(not_negative(ready) && ready >= before, "bucket " + std::to_string(i) + "'s readiness",
-                 ready, "0 seconds or more, and no earlier than the bucket's before it");
-    if (!held) return held;
-    const int value_bytes = workload.buckets[i].value_bytes;
-    held = check(value_bytes >= 1 && value_bytes <= 8, "bucket " + std::to_string(i) + "'s bytes a value",
-                 value_bytes, "1 to 8");
-    if (!held) return held;
+    const int bytes = workload.buckets[i].value_bytes;
+    const Claim claims[] = {
+        {not_negative(ready) && ready >= before, "readiness", ready,
+         "0 seconds or more, and no earlier than the bucket's before it"},
+        {bytes >= 1 && bytes <= 8, "bytes a value", static_cast<double>(bytes), "1 to 8"},
+    };
+    if (Status held = check_all("bucket " + std::to_string(i) + "'s ", claims); !held) return held;
     before = ready;
   }
   return {};
@@ -202,8 +196,7 @@ Result<planner::CodecOfBucket> chosen_of(const Workload& workload, const std::ve
 }
 
 Status check_place(const Workload& workload, const Site& site) {
-  RETURN_IF_ERROR(check_site(site));
-  return check_workload(workload);
+  return check_site(site).and_then([&] { return check_workload(workload); });
 }
 
 }  // namespace
@@ -238,8 +231,7 @@ Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
 Result<Prediction> predict_plain(const Workload& workload, const Site& site) {
   RETURN_IF_ERROR(check_place(workload, site));
   const auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(Pattern::kRing), {});
-  const planner::Order one_by_one{loads.size()};
-  return prediction_of(planner::replay_plain(loads, site, one_by_one), workload, site, 0);
+  return prediction_of(planner::replay_plain(loads, site, {loads.size()}), workload, site, 0);
 }
 
 }  // namespace deltawire

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -109,6 +110,21 @@ Status check_apart(std::span<const Named> tensors, Bytes message) {
     }
   }
   return {};
+}
+
+std::string in_words(std::span<const Named> tensors) {
+  constexpr std::size_t kShown = 4;
+  std::string words;
+  for (const auto& tensor : tensors.first(std::min(tensors.size(), kShown))) {
+    const std::uint64_t count = tensor.tensor.elements();
+    words += (words.empty() ? "'" : ", '") + std::string(tensor.name) + "' ";
+    words += dtype_name(tensor.own_dtype());
+    const char* before = " ";
+    for (const std::uint64_t dim : tensor.tensor.dims.empty() ? std::span(&count, 1) : tensor.tensor.dims) {
+      words += std::exchange(before, " x ") + std::to_string(dim);
+    }
+  }
+  return words + (tensors.size() > kShown ? ", ..." : "");
 }
 
 }  // namespace deltawire

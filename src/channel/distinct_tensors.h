@@ -1,7 +1,8 @@
-// Which tensors can't be coded or exchanged together.
+// Which tensors can't be coded or exchanged together, and what errors call tensors.
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -19,5 +20,8 @@ Status check_apart(std::span<const Named> tensors);
 
 // The same for a tensor of any form that shares memory with a message, of which one is written.
 Status check_apart(std::span<const Named> tensors, Bytes message);
+
+// The first of these tensors: "'w' float32 10 x 32, 'b' float32 10".
+std::string in_words(std::span<const Named> tensors);
 
 }  // namespace deltawire

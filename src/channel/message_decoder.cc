@@ -10,6 +10,7 @@
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
+#include "channel/distinct_tensors.h"
 #include "channel/message_encoder.h"
 #include "codecs/spec_string.h"
 #include "wire/frame_layout.h"
@@ -257,22 +258,6 @@ class Decoder {
     return std::to_string(number);
   }
   static std::string text(float number) { return number_text(number); }
-
-  // The first of these tensors: "'w' float32 10 x 32, 'b' float32 10".
-  static std::string in_words(std::span<const Named> parts) {
-    constexpr std::size_t kShown = 4;
-    std::string words;
-    for (const auto& part : parts.first(std::min(parts.size(), kShown))) {
-      const std::uint64_t count = part.tensor.elements();
-      words += (words.empty() ? "'" : ", '") + std::string(part.name) + "' ";
-      words += dtype_name(part.own_dtype());
-      const char* before = " ";
-      for (const std::uint64_t dim : part.tensor.dims.empty() ? std::span(&count, 1) : part.tensor.dims) {
-        words += std::exchange(before, " x ") + text(dim);
-      }
-    }
-    return words + (parts.size() > kShown ? ", ..." : "");
-  }
 
   Status check_header(const FrameHeader& header) const {
     const MessageId& found = header.message;

@@ -25,7 +25,9 @@ namespace deltawire {
 class ReduceQueue {
  public:
   // Both must outlive the queue, and nobody else may use the reducer meanwhile, but through while_idle.
-  ReduceQueue(WakeableReducer& reducer, Transport& transport, std::size_t max_in_flight = 4);
+  // `compares`: the first bucket's tensors with those of the other ranks.
+  ReduceQueue(WakeableReducer& reducer, Transport& transport, std::size_t max_in_flight = 4,
+              bool compares = false);
   ~ReduceQueue() { stop(); }
   ReduceQueue(const ReduceQueue&) = delete;
   ReduceQueue& operator=(const ReduceQueue&) = delete;
@@ -80,7 +82,6 @@ class ReduceQueue {
   void work();
   void begin(Job job);
   void finish();
-  void end_unbegun(const Job& job) noexcept;
   Job take_oldest() noexcept;
   void fail_all(Error error);
   bool transport_has_failed() const noexcept;
@@ -101,7 +102,8 @@ class ReduceQueue {
   std::vector<OwnTensors> lists_ DELTAWIRE_GUARDED_BY(mutex_);  // of earlier buckets, to copy no name twice
   std::size_t lists_made_ DELTAWIRE_GUARDED_BY(mutex_) = 0;     // lists_ has room for so many
   std::vector<Job> begun_;                                      // the thread's own
-  std::optional<Error> error_;     // the first; written by the thread, with mutex_
+  bool is_first_;               // whether the next bucket is the first, whose tensors are compared; so, too
+  std::optional<Error> error_;  // the first; written by the thread, with mutex_
   std::uint64_t failed_step_ = 0;  // that it ended; the thread's own
   std::thread thread_;             // it uses all of the above
   std::thread::id own_id_;         // which outlives the join

@@ -34,7 +34,7 @@ struct Session::Parts {
         transport(std::move(taken)),
         names(transport->names()),
         rank(transport->rank()),
-        queue(*reducer, *transport) {}
+        queue(*reducer, *transport, 4, true) {}
 
   bool forked() const noexcept { return home != fork_generation(); }
   void abort(Error error);

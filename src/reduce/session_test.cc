@@ -1,6 +1,7 @@
 // The Session: lifetimes, calls between steps and from `done`, closing early and late, errors.
 #include "deltawire/session.h"
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <thread>
@@ -139,6 +140,26 @@ TEST(Session, RefusesTensorsThatCantBeInOneBucketAndGoesOn) {
       EXPECT_EQ(memory.values, std::vector<float>(kCount, 1.0F));
     }
   });
+}
+
+TEST(Session, TheFirstTensorThatDiffersIsNamedOnAllRanks) {
+  for (const bool is_longer : {false, true}) {
+    const Sessions sessions = open_sessions("fp32", 3);
+    on_each(sessions, [&](int rank, Session& session) {
+      Owned same(1, "same");
+      Owned other(1, rank == 2 ? "odd" : "even");
+      const std::array both{same.named(), other.named()};
+      const auto tensors = std::span(both).first(is_longer && rank != 2 ? 1 : 2);
+      const auto report = session.all_reduce(tensors, {0, 0, true}, seconds(20));
+      ASSERT_FALSE(report);
+      EXPECT_EQ(report.error().code, ErrorCode::kMismatch);
+      const std::string words = report.error().text();
+      EXPECT_NE(words.find("'odd' float32 20000 on rank 2"), std::string::npos) << words;
+      const std::string theirs = is_longer ? "none on rank " : "'even' float32 20000 on rank ";
+      EXPECT_NE(words.find(theirs), std::string::npos) << words;
+      EXPECT_NE(words.find("tensor 1 is"), std::string::npos) << words;
+    });
+  }
 }
 
 TEST(Session, ABadSpecIsAnError) {

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 145_208,
-    "library (src, include, python), lines": 112_067,
-    "library, files": 773,
-    "of it python, lines": 31_875,
+    "product code, lines": 144_367,
+    "library (src, include, python), lines": 111_558,
+    "library, files": 761,
+    "of it python, lines": 31_983,
     "lab, lines": 11_080,
-    "tests without golden files and traces, lines": 104_747,
-    "files tracked": 3_371,
+    "tests without golden files and traces, lines": 104_629,
+    "files tracked": 3_364,
 }
 
 

@@ -46,8 +46,9 @@ enum class StepRule : std::uint8_t {
   kAsItIs,
   kMomentumAsRate,      // SGD without momentum, at a rate MomentumRate::times() as high
   kWithoutFirstMoment,  // Adam with beta1 = 0, at `rate_share` of the rate
-  kSecondMomentByRows,  // Adam with `beta1` at most, its v from the mean squares of the ranks' gradients by
-                        // rows
+  // Adam with `beta1` at most, its v of rank one: from the mean squares of the ranks' gradients by rows and
+  // by columns (Shazeer and Stern: Adafactor, 2018, section 3).
+  kFactoredSecondMoment,
 };
 
 // Where the optimizer steps, for what a warning tells to write.
@@ -65,8 +66,10 @@ struct OptimizerRule {
   double beta1 = 0;
   double rate_share = 1;
   double pull = 0;  // for Spec::with_pull; 0: as the spec says
-  // Of kSecondMomentByRows, in units of the rate: the most that a row's root mean square and an element is.
+  // Of kFactoredSecondMoment: a row's step has at most a root mean square of `most_rms` times the rate, or of
+  // `most_change` times the tensor's own if that is more, and its elements at most `longest_step` times that.
   double most_rms = 0;
+  double most_change = 0;
   double longest_step = 0;
   double least_scale = 0;  // of a row while it is coded, relative to the largest; 0: it is coded as it is
 

@@ -105,7 +105,7 @@ void bind_rule_enums(nb::module_& module) {
       .value("AS_IT_IS", StepRule::kAsItIs)
       .value("MOMENTUM_AS_RATE", StepRule::kMomentumAsRate)
       .value("WITHOUT_FIRST_MOMENT", StepRule::kWithoutFirstMoment)
-      .value("SECOND_MOMENT_BY_ROWS", StepRule::kSecondMomentByRows);
+      .value("FACTORED_SECOND_MOMENT", StepRule::kFactoredSecondMoment);
   nb::enum_<OptimizerPlace>(module, "OptimizerPlace",
                             "Where an optimizer steps, for what a warning tells to write.")
       .value("REGISTER", OptimizerPlace::kRegister, "by decoded gradients")
@@ -137,8 +137,9 @@ void bind_rule_values(nb::module_& module) {
       .def_ro("rate_share", &OptimizerRule::rate_share, "Of the learning rate.")
       .def_ro("pull", &OptimizerRule::pull, "For Session.refine_means; 0: as the spec says.")
       .def_ro("most_rms", &OptimizerRule::most_rms,
-              "Of a row's step, in units of the rate, with a second moment by rows.")
-      .def_ro("longest_step", &OptimizerRule::longest_step, "Likewise, of an element's.")
+              "Of a row's step, in units of the rate, with a factored second moment; or,")
+      .def_ro("most_change", &OptimizerRule::most_change, "if that is more, relative to the tensor's own.")
+      .def_ro("longest_step", &OptimizerRule::longest_step, "Of an element's, in units of the two.")
       .def_ro("least_scale", &OptimizerRule::least_scale,
               "Of a row while it is coded, relative to the largest; 0: rows are coded as they are.")
       .def_ro("warning", &OptimizerRule::warning, "Where the rule is not applied, or there is none.")

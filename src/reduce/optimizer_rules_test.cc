@@ -35,7 +35,7 @@ OptimizerRule rule_of(std::string_view spec, const OptimizerTraits& optimizer,
   return parsed ? optimizer_rule(parsed->rules.back(), optimizer, place) : OptimizerRule{};
 }
 
-// What is done ("." nothing, "R" momentum as rate, "0" no first moment, "E" second moment by rows) and what
+// What is done ("." nothing, "R" momentum as rate, "0" no first moment, "E" factored second moment) and what
 // is said ("!" warned where it isn't done, "*" remarked though it is, "x" refused).
 std::string cell(std::string_view spec, const OptimizerTraits& optimizer) {
   const OptimizerRule found = rule_of(spec, optimizer);
@@ -104,6 +104,7 @@ TEST(OptimizerRules, HaveConstants) {
   EXPECT_EQ(rows.pull, 0.5);
   EXPECT_EQ(rows.rate_share, 1);
   EXPECT_EQ(rows.most_rms, 1);
+  EXPECT_EQ(rows.most_change, 0.1);
   EXPECT_EQ(rows.longest_step, 3);
   EXPECT_EQ(rows.least_scale, 1e-3);
   const OptimizerRule late = rule_of("topk", adamw);
@@ -148,7 +149,7 @@ TEST(OptimizerRules, SayWhatIsLostAndWhatToWrite) {
       "(LocalSteps)");
   const std::string sparse = rule_of("3lc:s=1.75", adamw).remark;
   EXPECT_NE(
-      sparse.find("lost 9 points on LeNet-5 under AdamW (docs/results/training/late-codecs.md): take 3lc"),
+      sparse.find("lost 10 points on LeNet-5 under AdamW (docs/results/training/late-codecs.md): take 3lc"),
       std::string::npos)
       << sparse;
   EXPECT_EQ(rule_of("twobit", adamw).remark,

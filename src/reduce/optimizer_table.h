@@ -16,7 +16,7 @@ struct CodecRow {
   std::string_view codec;
   Arrival arrival = Arrival::kAtOnce;
   int lost_under_adam = 0;  // points of accuracy on LeNet-5, in spite of its rule
-  bool by_rows = false;     // though it is late, Adam takes it better by the exact second moment of rows
+  bool factored = false;    // though it is late, Adam takes it better by the exact factored second moment
 };
 
 // Null for a codec that has none.

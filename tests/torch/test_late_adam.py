@@ -171,7 +171,7 @@ def test_codecs_that_lose_in_spite_of_the_rule_are_named():
     assert randomk == [] and of_sgd == [[], [], []] and not any(others.values())
 
 
-def stepped_by_rows(rank, world_size, report):
+def stepped_factored(rank, world_size, report):
     tables = []
     for spec in ("twobit", "direct(layers.0*: 3lc, rest twobit)"):
         model, optimizer = model_and_adam(torch.optim.AdamW)
@@ -182,9 +182,9 @@ def stepped_by_rows(rank, world_size, report):
 
 
 def test_twobit_goes_by_rows_without_a_first_moment_and_3lc_beside_it_too():
-    for tables in results(stepped_by_rows, 2):
+    for tables in results(stepped_factored, 2):
         for table in tables:
-            assert table.count("beta1 0; second moment by rows") == 6 and "beta1 0.5" not in table
+            assert table.count("beta1 0; factored second moment") == 6 and "beta1 0.5" not in table
 
 
 def warned(rank, world_size, report, spec):

@@ -42,7 +42,9 @@ class Method:
 METHODS = {
     "ddp": Method("DDP", "direct(fp32)", every_step=True),
     "ddp-3lc": Method("DDP", "direct(3lc)", every_step=True),
-    "ddp-3lc-rows": Method("DDP, second moment by rows", "direct(3lc)", every_step=True, rule=True),
+    "ddp-3lc-rows": Method(
+        "DDP, factored second moment", "direct(3lc)", every_step=True, rule=True
+    ),
     "ddp-topk": Method("DDP", "gather(topk:k=1%)", every_step=True, rule=True),
     "ddp-topk-beta1": Method("DDP, momentum as it is", "gather(topk:k=1%)", every_step=True),
     "local": Method("local steps", "direct(fp32)"),

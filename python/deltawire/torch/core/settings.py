@@ -10,6 +10,7 @@ from deltawire import _core
 from deltawire.errors import invalid
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
+from deltawire.torch.core.line_energies import LineEnergies, energies_for
 from deltawire.torch.core.loss_scale import LossScale, Scaler
 from deltawire.torch.core.optimizer_rules.momentum_choice import (
     AS_RATE,
@@ -21,7 +22,6 @@ from deltawire.torch.core.optimizer_rules.momentum_choice import (
 )
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import EVERY
-from deltawire.torch.core.row_energies import RowEnergies, energies_for
 from deltawire.torch.core.significance import SignificanceSource, source_for
 
 
@@ -36,7 +36,7 @@ class OptimizerUses:
     """
 
     rules: OptimizerRules
-    energies: RowEnergies | None = None
+    energies: LineEnergies | None = None
     source: SignificanceSource | None = None
 
     @property
@@ -161,7 +161,7 @@ class ExchangeSettings:
         self, names: dict[int, str], tensors: list[tuple], world_size: int
     ) -> OptimizerUses:
         """The same without what the optimizer can see of a gradient. Raises as `rules_for` and
-        `RowEnergies`."""
+        `LineEnergies`."""
         least = self.given.coding.min_elements
         model = CodedTensors(self.spec, least, names, tensors)
         rules = rules_for(self.optimizer, self.given.momentum, model)

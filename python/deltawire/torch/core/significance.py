@@ -10,7 +10,7 @@ from deltawire import _core
 from deltawire.errors import invalid, wrong_dtype
 from deltawire.torch.core import arguments
 from deltawire.torch.core.device.staging import Staging, is_forced
-from deltawire.torch.core.optimizer_rules.rows import gradient_strides, in_memory_order, local_part
+from deltawire.torch.core.optimizer_rules.lines import gradient_strides, in_memory_order, local_part
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 
 logger = logging.getLogger("deltawire")

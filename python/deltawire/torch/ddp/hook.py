@@ -19,11 +19,11 @@ from deltawire.torch.core.backward_pass import cut_short, in_backward
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.core.device.choice import BY_CPU, Choice
 from deltawire.torch.core.device.staging import Staging
+from deltawire.torch.core.line_energies import Beside
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 from deltawire.torch.core.replica_check import ReplicaCheck
-from deltawire.torch.core.row_energies import Beside
 from deltawire.torch.core.settings import OptimizerUses
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -233,7 +233,7 @@ class Hook(Participant):
         self._staging.load(index, buffer, submit, failed)
 
     def _beside(self, pending: PendingBucket, tensors: list[tuple]) -> Beside | None:
-        """What travels beside a bucket; see `RowEnergies`."""
+        """What travels beside a bucket; see `LineEnergies`."""
         if self._energies is None or pending.sparse:
             return None
         buffer, width = pending.buffer, pending.buffer.element_size()

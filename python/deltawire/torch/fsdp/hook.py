@@ -18,10 +18,10 @@ from deltawire.torch.core.backward_pass import after_backward, cut_short, in_bac
 from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.device.choice import Choice
 from deltawire.torch.core.device.staging import Staging
+from deltawire.torch.core.line_energies import Beside
 from deltawire.torch.core.loss_scale import LossScale
-from deltawire.torch.core.optimizer_rules.rows import local_part
+from deltawire.torch.core.optimizer_rules.lines import local_part
 from deltawire.torch.core.replica_check import ReplicaCheck
-from deltawire.torch.core.row_energies import Beside
 from deltawire.torch.core.settings import OptimizerUses
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
@@ -207,7 +207,7 @@ class ShardedHook(Participant):
         return self._submit(tensors, gradient, over=over, beside=beside)
 
     def _beside(self, group: Group, gradient: torch.Tensor, tensors: list[tuple]) -> Beside | None:
-        """What travels beside a group's gradient; see `RowEnergies`."""
+        """What travels beside a group's gradient; see `LineEnergies`."""
         energies = self._rules.uses.energies
         if energies is None:
             return None

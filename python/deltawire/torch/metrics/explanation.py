@@ -42,8 +42,8 @@ class TensorRow:
             place of its momentum, because the tensor's gradients arrive late (see `register`);
             None: the optimizer steps it as it is.
         beta1: Adam's for this tensor in the next step, for the same reason; None: the optimizer's.
-        second_moment_by_rows: Adam's is that of the exact gradients' rows, whose mean squares are
-            sent beside the gradient, among `Explanation.other_bytes`.
+        factored_second_moment: Adam's is that of the exact gradients' rows and columns, whose mean
+            squares are sent beside the gradient, among `Explanation.other_bytes`.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TensorRow:
     residual_norm: float
     rate_times: float | None = None
     beta1: float | None = None
-    second_moment_by_rows: bool = False
+    factored_second_moment: bool = False
 
     @property
     def times_smaller(self) -> float | None:
@@ -83,7 +83,7 @@ class Explanation:
         world_size: number of ranks; None without an exchange.
         rows: one for each tensor that is exchanged, in the model's order.
         other_bytes: bytes of the last step that belong to no row: message headers, mean squares of
-            gradients' rows, and with "ring" and "hierarchical" what was forwarded. None before the
+            gradients' lines, and with "ring" and "hierarchical" what was forwarded. None before the
             first step.
         coded_on: the device that encodes and decodes, "cpu" or "cuda:0".
         carrier: of messages, "tcp" or, the process group, "group".
@@ -173,8 +173,8 @@ class Explanation:
             yield "smaller: how many times, than the same as bare values."
             passes_on = self.pattern.startswith(("ring", "hierarchical"))
             passed_on = " and what this rank passes on for others" if passes_on else ""
-            beside = any(row.second_moment_by_rows for row in self.rows)
-            squares = ", mean squares of gradients' rows" if beside else ""
+            beside = any(row.factored_second_moment for row in self.rows)
+            squares = ", mean squares of gradients' rows and columns" if beside else ""
             yield f"other: heads of messages{squares}{passed_on}."
         else:
             yield "bytes: of one encoding, at most; the values decide how many it will be."
@@ -199,8 +199,8 @@ class Explanation:
             yield "rate x: times the optimizer's learning rate, in place of its momentum."
         if any(row.beta1 is not None for row in self.rows):
             yield "beta1: in place of the optimizer's, which would delay further what arrives late."
-        if any(row.second_moment_by_rows for row in self.rows):
-            yield "second moment by rows: Adam's, of exact gradients instead of what arrives."
+        if any(row.factored_second_moment for row in self.rows):
+            yield "factored second moment: Adam's, of exact gradients instead of what arrives."
 
 
 def explain(
@@ -286,8 +286,8 @@ def _cells(row: TensorRow) -> list[str]:
         codec += f"; rate x {row.rate_times:.3g}"
     if row.beta1 is not None:
         codec += f"; beta1 {row.beta1:g}"
-    if row.second_moment_by_rows:
-        codec += "; second moment by rows"
+    if row.factored_second_moment:
+        codec += "; factored second moment"
     if row.changes_at is not None:
         codec += f"; from step {row.changes_at:,} on {row.next_codec}"
     return [

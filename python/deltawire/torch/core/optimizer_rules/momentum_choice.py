@@ -9,9 +9,9 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, invalid
 from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_rules.adam_without_momentum import AdamWithoutMomentum
+from deltawire.torch.core.optimizer_rules.factored_second_moment import FactoredSecondMoment
 from deltawire.torch.core.optimizer_rules.momentum_advice import Taken, held_by, traits_of
 from deltawire.torch.core.optimizer_rules.momentum_as_rate import MomentumAsRate
-from deltawire.torch.core.optimizer_rules.row_second_moment import RowSecondMoment
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
@@ -21,7 +21,7 @@ AS_RATE, IN_OPTIMIZER = "rate", "optimizer"
 _RULES: dict[_core.StepRule, type[OptimizerRule]] = {
     _core.StepRule.MOMENTUM_AS_RATE: MomentumAsRate,
     _core.StepRule.WITHOUT_FIRST_MOMENT: AdamWithoutMomentum,
-    _core.StepRule.SECOND_MOMENT_BY_ROWS: RowSecondMoment,
+    _core.StepRule.FACTORED_SECOND_MOMENT: FactoredSecondMoment,
 }
 
 
@@ -65,7 +65,7 @@ class OptimizerRules:
     """The rules of one optimizer, as one.
 
     Attributes:
-        by_rows: the one that needs mean squares beside the coded gradients; None: there is none.
+        factored: the one that needs mean squares beside the coded gradients; None: there is none.
         take: what to ask before an optimizer's first step; see `SoughtRules`. None: nothing.
         refine_means: `Session.refine_means` of the exchange, which sets it.
     """
@@ -76,7 +76,9 @@ class OptimizerRules:
 
     def __init__(self, rules: list[OptimizerRule]) -> None:
         self._rules = rules
-        self.by_rows = next((each for each in rules if isinstance(each, RowSecondMoment)), None)
+        self.factored = next(
+            (each for each in rules if isinstance(each, FactoredSecondMoment)), None
+        )
 
     @property
     def name(self) -> str:
@@ -109,8 +111,8 @@ class OptimizerRules:
 
     def forget_means(self) -> None:
         """The gradients of the coming step come without this exchange."""
-        if self.by_rows is not None:
-            self.by_rows.received.clear()
+        if self.factored is not None:
+            self.factored.received.clear()
 
     def shown(self, step: int) -> dict[str, dict[str, float]]:
         """What `explain` shows of each tensor that is stepped in another way: fields of its row."""
@@ -118,7 +120,7 @@ class OptimizerRules:
 
 
 class SoughtRules(OptimizerRules):
-    """The second moment by rows for an optimizer that was not given: for the one that first steps
+    """The factored second moment for an optimizer that was not given: for the one that first steps
     the model, if the table has that rule for it, from this step on. All ranks see theirs between
     the same two exchanges, so that what travels for it, and finer means, begin alike.
     """
@@ -127,7 +129,7 @@ class SoughtRules(OptimizerRules):
 
     def __init__(self, model: CodedTensors) -> None:
         super().__init__([])
-        self.by_rows, self.received = self, {}
+        self.factored, self.received = self, {}
         self._model = model
         self._step, self._is_over = 0, False
 
@@ -137,24 +139,24 @@ class SoughtRules(OptimizerRules):
         super().go_to(step)
 
     def needs(self) -> set[int]:
-        """As of `RowSecondMoment`."""
+        """As of `FactoredSecondMoment`."""
         return self._rules[0].needs() if self._rules else set()
 
     def scales_of(self, parameter: torch.Tensor) -> torch.Tensor | None:
-        """As of `RowSecondMoment`."""
+        """As of `FactoredSecondMoment`."""
         return self._rules[0].scales_of(parameter) if self._rules else None
 
     def take(self, optimizer: torch.optim.Optimizer) -> Taken:
         """Before an optimizer's first step: makes and attaches its rule, if it has one."""
         try:
-            by_rows = _unasked(optimizer, self._model)
+            factored = _unasked(optimizer, self._model)
         except DeltawireError as cause:
             return Taken(in_the_way=str(cause))
-        if self._is_over or by_rows is None:
+        if self._is_over or factored is None:
             return Taken()
-        self.refine_means(by_rows.pull)
-        self._rules = [by_rows]
-        by_rows.begins_late(self.received)
+        self.refine_means(factored.pull)
+        self._rules = [factored]
+        factored.begins_late(self.received)
         self.go_to(self._step)
         self.attach()
         return Taken(by_rule=self.text())
@@ -165,15 +167,15 @@ class SoughtRules(OptimizerRules):
         super().remove()
 
 
-def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> RowSecondMoment | None:
-    """The rule by rows of an optimizer that nobody gave for this; None: it needs none. Raises
+def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> FactoredSecondMoment | None:
+    """The factored rule of an optimizer that nobody gave for this; None: it needs none. Raises
     DeltawireError for one that can't be taken."""
     bare = arguments.bare_optimizer(optimizer, "the optimizer that steps the model")
     found = rules_for(bare, AS_RATE, model)
-    if found.by_rows is not None and (missed := model.names.keys() - found.held):
+    if found.factored is not None and (missed := model.names.keys() - found.held):
         held = f"{len(model.names) - len(missed)} of {len(model.names)}"
         raise invalid(f"the optimizer has {held} tensors")
-    return found.by_rows
+    return found.factored
 
 
 def unfit_for(optimizer: torch.optim.Optimizer, model: CodedTensors) -> str:
@@ -190,10 +192,10 @@ def unfit_for(optimizer: torch.optim.Optimizer, model: CodedTensors) -> str:
 
 
 def _sought(model: CodedTensors) -> OptimizerRules:
-    """Not where AdamW has no rule by rows, or another one, too, or mean squares can't travel."""
+    """Not where AdamW has no factored rule, or another one, too, or mean squares can't travel."""
     adamw = _core.OptimizerTraits("AdamW")
     rules = {_core.optimizer_rule(each, adamw).rule for each in model.spec.rules} & _RULES.keys()
-    if rules != {_core.StepRule.SECOND_MOMENT_BY_ROWS} or model.min_elements < 2:
+    if rules != {_core.StepRule.FACTORED_SECOND_MOMENT} or model.min_elements < 2:
         return OptimizerRules([])
     return SoughtRules(model)
 

@@ -1,4 +1,4 @@
-"""The mean squares of gradients' rows, which travel beside a bucket and scale it while coded."""
+"""The mean squares of gradients' lines, which travel beside a bucket."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
@@ -7,17 +7,20 @@ import torch
 
 from deltawire.errors import invalid
 from deltawire.torch.core.device.staging import Staging
+from deltawire.torch.core.optimizer_rules.factored_second_moment import (
+    FactoredSecondMoment,
+    Received,
+)
+from deltawire.torch.core.optimizer_rules.lines import Lines, lines_of, local_part
 from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
-from deltawire.torch.core.optimizer_rules.row_second_moment import Received, RowSecondMoment
-from deltawire.torch.core.optimizer_rules.rows import local_part, mean_squares, row_count
 
 # Elements of a mean on the CPU among which the largest is looked for first.
 _LOOKED_AT = 1 << 14
 
 
-class RowEnergies:
-    """Sends the mean squares of exact gradients, by rows, with each bucket, for a rule of the
-    optimizer.
+class LineEnergies:
+    """Sends the mean squares of exact gradients, by rows and columns, with each bucket, for a rule
+    of the optimizer, by which it scales rows while they are coded.
 
     They are tensors of their own in the bucket, of fewer than `min_elements` elements, so that they
     travel as float32, and every rank gets the same mean of them. A gradient is exact before the
@@ -28,7 +31,7 @@ class RowEnergies:
     Raises InvalidArgumentError for min_elements below 2.
     """
 
-    def __init__(self, rule: RowSecondMoment, min_elements: int, world_size: int) -> None:
+    def __init__(self, rule: FactoredSecondMoment, min_elements: int, world_size: int) -> None:
         if min_elements < 2:
             raise invalid(
                 f"min_elements={min_elements} leaves nothing that travels as it is, as the mean "
@@ -55,23 +58,22 @@ class RowEnergies:
                 of each tensor of the bucket.
         """
         needed = self._rule.needs()
-        parts, rows = [], 0
+        parts, count = [], 0
         for parameter, values, before in gradients:
             if id(parameter) in needed and values.numel():
-                count = row_count(local_part(parameter))
-                parts.append(_Part(parameter, slice(rows, rows + count), values, before))
-                rows += count
+                lines = lines_of(local_part(parameter))
+                at, count = slice(count, count + lines.count), count + lines.count
+                parts.append(_Part(parameter, lines, at, values, before))
         if not parts:
             return None
-        memory = self._memory(key, rows, staging, buffer)
+        memory = self._memory(key, count, staging, buffer)
         with staging.aside(buffer):
-            here = memory if memory.device == buffer.device else memory.to(buffer.device)
+            here = torch.empty(count, dtype=torch.float32, device=buffer.device)
             for part in parts:
-                mean_squares(part.values, here[part.at])
+                part.lines.mean_squares(part.values, here[part.at])
                 if part.values.dtype != torch.float16:  # whose range is too small for it
                     part.divide(self._rule.scales_of(part.parameter))
-            if here is not memory:
-                memory.copy_(here, non_blocking=True)
+            memory.copy_(here, non_blocking=True)
         staging.lend(memory)
 
         def end(arrived: bool) -> None:
@@ -92,11 +94,11 @@ class RowEnergies:
         memory = self._buffers.pop(key, None)
         if memory is None or memory.numel() != count or memory.device != device:
             comes = buffer.device != device
-            memory = torch.empty(count, dtype=torch.float32, device=device, pin_memory=comes)
+            memory = torch.empty(count, dtype=torch.bfloat16, device=device, pin_memory=comes)
         return memory
 
     def _tensors(self, key: int, memory: torch.Tensor) -> list[tuple]:
-        """(name, address, bytes, shape) of each piece of the memory."""
+        """(name, address, bytes, shape, dtype) of each piece of the memory."""
         pieces = memory.split(self._most)
         return [
             (
@@ -104,6 +106,7 @@ class RowEnergies:
                 piece.data_ptr(),
                 piece.nbytes,
                 (len(piece),),
+                "bfloat16",
             )
             for i, piece in enumerate(pieces)
         ]
@@ -113,7 +116,7 @@ class RowEnergies:
         """Hands the means to the rule, once those of the gradients are in the bucket."""
         device = parts[0].values.device
         # A mean of N gradients that differ independently has 1 / N of their mean squares.
-        squares = memory.to(device, non_blocking=True) / self._world_size
+        squares = memory.to(device, torch.float32, non_blocking=True) / self._world_size
         for part in parts:
             key, mine = id(part.parameter), squares[part.at]
             index = _index_of_largest(part.values)
@@ -129,6 +132,7 @@ class _Part:
     """A tensor of a bucket: where its mean squares are in the memory, and its own part of it."""
 
     parameter: torch.Tensor
+    lines: Lines
     at: slice
     values: torch.Tensor
     before: torch.Tensor | None
@@ -148,11 +152,11 @@ class _Part:
             self.values.view(len(self.scales), -1).mul_(self.scales.view(-1, 1))
 
 
-def energies_for(rules: OptimizerRules, min_elements: int, world_size: int) -> RowEnergies | None:
-    """Those that one of these rules needs; None: there is none. Raises like `RowEnergies`."""
-    if rules.by_rows is None:
+def energies_for(rules: OptimizerRules, min_elements: int, world_size: int) -> LineEnergies | None:
+    """Those that one of these rules needs; None: there is none. Raises like `LineEnergies`."""
+    if rules.factored is None:
         return None
-    return RowEnergies(rules.by_rows, min_elements, world_size)
+    return LineEnergies(rules.factored, min_elements, world_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +164,7 @@ class Beside:
     """What travels beside one bucket.
 
     Attributes:
-        tensors: (name, address, bytes, shape) of each.
+        tensors: (name, address, bytes, shape, dtype) of each.
         end: to be called once the exchange is over, with whether the means are in the bucket.
     """
 

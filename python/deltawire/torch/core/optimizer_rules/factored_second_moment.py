@@ -1,10 +1,11 @@
-"""Adam and AdamW whose second moment is that of exact gradients, by rows.
+"""Adam and AdamW whose second moment is that of exact gradients, by rows and columns.
 
 Codecs that send a few values as large as the largest, and keep the rest for later steps, show
 Adam's second moment rare spikes instead of the gradient's scale, and its steps become too short
 (docs/results/training/late-codecs.md). So each rank sends the mean squares of its gradient's rows
-beside the coded gradient. For ranks whose gradients differ independently, the mean of N ranks has
-1 / N of their mean.
+and columns beside the coded gradient, and the second moment is the tensor of rank one that has them
+(Shazeer and Stern: Adafactor, ICML 2018, section 3). For ranks whose gradients differ
+independently, the mean of N ranks has 1 / N of their mean.
 """
 
 import dataclasses
@@ -14,13 +15,12 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import invalid
-from deltawire.torch.core.optimizer_rules.rows import (
+from deltawire.torch.core.optimizer_rules.lines import (
+    Lines,
     gradient_strides,
     in_memory_order,
+    lines_of,
     local_part,
-    means_of_rows,
-    row_count,
-    spread,
 )
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
@@ -34,7 +34,7 @@ class Received:
     """What ranks have sent of one tensor's gradient beside it.
 
     Attributes:
-        squares: estimate of the exact mean's mean squares, by rows.
+        squares: estimate of the exact mean's mean squares, by lines.
         index, value: of the largest of the first elements of the decoded mean, in the order of
             memory. What the gradient has there in a step tells by how much it was scaled (clipped,
             unscaled) since, with an error of one rounding on every processor, as a norm would not.
@@ -57,7 +57,7 @@ class _Known:
     has this version: loading a state, or a step without the rule, changes it.
 
     Attributes:
-        squares: the second moment by rows, float32 whatever the parameter's dtype is.
+        squares: means of the second moment, by lines, float32 whatever the parameter's dtype is.
         is_guess: whether it is that of decoded gradients.
     """
 
@@ -79,13 +79,13 @@ class _Known:
         self.squares.mul_(beta2).add_(squares, alpha=1 - beta2)
 
 
-class RowSecondMoment(OptimizerRule):
-    """Steps the tensors of some codecs by Adam or AdamW with a second moment by rows, and a lower
+class FactoredSecondMoment(OptimizerRule):
+    """Steps the tensors of some codecs by Adam or AdamW with a factored second moment, and a lower
     beta1.
 
     In the optimizer's state are the true counter and moments, the second one of the parameter's
-    shape and constant within a row, from which a step without this rule may go on. From a second
-    moment by elements, as such a step leaves it, the rule goes on with the means of its rows.
+    shape and of rank one, from which a step without this rule may go on. From a second moment by
+    elements, as such a step leaves it, the rule goes on with the means of its lines.
 
     Raises InvalidArgumentError for amsgrad, capturable and differentiable.
 
@@ -95,7 +95,7 @@ class RowSecondMoment(OptimizerRule):
         pull: how fine it needs means to be, for `Session.refine_means`.
     """
 
-    _named = "second moment by scaled rows"
+    _named = "factored second moment"
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, coded: CodedTensors, advice: _core.OptimizerRule
@@ -108,9 +108,9 @@ class RowSecondMoment(OptimizerRule):
         for each in _REFUSED:
             if any(group.get(each) for group in optimizer.param_groups):
                 raise invalid(
-                    f"optimizer={type(optimizer).__name__} has {each}=True, with which the second "
-                    f"moment by rows that '{coded.codecs[0]}' needs is not known; make it without, "
-                    'or give momentum="optimizer"'
+                    f"optimizer={type(optimizer).__name__} has {each}=True, with which the "
+                    f"factored second moment that '{coded.codecs[0]}' needs is not known; make it "
+                    'without, or give momentum="optimizer"'
                 )
 
     def needs(self) -> set[int]:
@@ -123,12 +123,10 @@ class RowSecondMoment(OptimizerRule):
         their second moments, relative to the largest, as they were after the last step, alike on
         all ranks. So a step sends what moves weights most, of whatever row; else rows with large
         gradients alone. None: one row, no second moment yet, or a codec that wants none."""
-        state = self._optimizer.state.get(parameter)
-        if not (state and self._advice.least_scale):
+        state, lines = self._optimizer.state.get(parameter), lines_of(local_part(parameter))
+        if not (state and lines.columns and self._advice.least_scale):
             return None
-        roots = self._known_of(state, parameter).squares.sqrt()
-        if len(roots) == 1:
-            return None
+        roots = lines.of(self._known_of(state, parameter, lines).squares)[0].sqrt()
         return roots.div_(roots.max().clamp_(min=_TINY)).clamp_(min=self._advice.least_scale)
 
     def begins_late(self, received: dict[int, Received]) -> None:
@@ -137,8 +135,8 @@ class RowSecondMoment(OptimizerRule):
 
     def _way(self) -> str:
         return (
-            f"by a second moment of their exact gradients' rows, because '{self._coded.codecs[0]}' "
-            "does not show Adam how large these are"
+            "by a second moment of their exact gradients' rows and columns, because "
+            f"'{self._coded.codecs[0]}' does not show Adam how large these are"
         )
 
     def _applies_to(self, group: dict) -> bool:
@@ -154,7 +152,7 @@ class RowSecondMoment(OptimizerRule):
         return min(float(group["betas"][0]), self._advice.beta1)
 
     def _shown(self, group: dict, step: int) -> dict[str, float]:
-        return {"beta1": self._beta1(group), "second_moment_by_rows": True}
+        return {"beta1": self._beta1(group), "factored_second_moment": True}
 
     def _parts(
         self, own: torch.optim.Optimizer, group: dict, coded: dict[int, str]
@@ -177,55 +175,72 @@ class RowSecondMoment(OptimizerRule):
         state = own.state[parameter]
         if not state:
             _begin(state, parameter, group)
-        known = self._at_next_step(state, parameter)
+        weights, gradient = local_part(parameter), local_part(parameter.grad)
+        lines = lines_of(weights)
+        known = self._at_next_step(state, parameter, lines)
         beta1, beta2 = self._beta1(group), float(group["betas"][1])
         rate, decay = float(group["lr"]), group["weight_decay"]
-        weights, gradient = local_part(parameter), local_part(parameter.grad)
-        squares = self._squares_of(parameter, gradient)
+        squares = self._squares_of(parameter, gradient, lines)
         if decay and _is_decoupled(own, group):
             weights.mul_(1 - rate * decay)
         elif decay:  # Adam's is part of the gradient, and of its scale
-            squares = squares + means_of_rows((weights * decay).square(), len(squares))
+            squares = squares + lines.means((weights * decay).square())
             gradient = gradient.add(weights, alpha=-decay if group["maximize"] else decay)
         first, second = local_part(state["exp_avg"]), local_part(state["exp_avg_sq"])
         first.lerp_(-gradient if group["maximize"] else gradient, 1 - beta1)
         is_exact = not self._is_late or id(parameter) in self.received
         known.add(squares, beta2, is_exact=is_exact)
-        corrected = known.squares / (1 - beta2**known.steps)
-        root = spread(corrected.sqrt_().add_(group["eps"]), weights)
-        step = first / (1 - beta1**known.steps) / root
-        weights.sub_(self._bounded(step, len(known.squares)), alpha=rate)
-        second.copy_(spread(known.squares, second))
+        crossing = lines.crossing(known.squares)
+        known.squares = lines.means_of(crossing)  # as a checkpoint gives them
+        lines.spread(crossing, second)
+        roots = (crossing / (1 - beta2**known.steps)).sqrt_()
+        root = lines.outer(roots, torch.empty_like(weights, dtype=torch.float32))
+        step = torch.div(first, root.add_(group["eps"]), out=root)
+        self._add_bounded(weights, lines, step, 1 - beta1**known.steps, rate)
 
-    def _bounded(self, step: torch.Tensor, rows: int) -> torch.Tensor:
-        """In place: no row's root mean square, and no element, is larger than the advice says."""
-        most, longest = self._advice.most_rms, self._advice.longest_step
-        excess = means_of_rows(step.square(), rows).sqrt_().div_(most).clamp_(min=1)
-        return step.div_(spread(excess, step)).clamp_(-longest, longest)
+    def _add_bounded(
+        self,
+        weights: torch.Tensor,
+        lines: Lines,
+        step: torch.Tensor,
+        correction: float,
+        rate: float,
+    ) -> None:
+        """Subtracts `rate` times a step, yet to be divided by beta1's correction, of which no row's
+        root mean square, and no element, is larger than the advice says."""
+        advice = self._advice
+        own = lines.root_mean_squares(weights).square_().mean().sqrt_()
+        most = (own * (advice.most_change / max(rate, _TINY))).clamp_(min=advice.most_rms).float()
+        lengths = lines.root_mean_squares(step).float()
+        step.div_(lines.upright(torch.maximum(lengths, most * correction)))
+        step.clamp_(-advice.longest_step, advice.longest_step)
+        weights.addcmul_(step, most, value=-rate)
 
-    def _at_next_step(self, state: dict, parameter: torch.Tensor) -> _Known:
+    def _at_next_step(self, state: dict, parameter: torch.Tensor, lines: Lines) -> _Known:
         """What is known of the parameter, with the coming step counted."""
-        known = self._known_of(state, parameter)
+        known = self._known_of(state, parameter, lines)
         known.counter += 1
         known.version, known.steps = known.counter._version, known.steps + 1
         return known
 
-    def _known_of(self, state: dict, parameter: torch.Tensor) -> _Known:
+    def _known_of(self, state: dict, parameter: torch.Tensor, lines: Lines) -> _Known:
         counter = state["step"]
         known = self._known.get(id(parameter))
         if known is None or known.counter is not counter or known.version != counter._version:
-            count = row_count(local_part(parameter))
-            squares = means_of_rows(local_part(state["exp_avg_sq"]), count)
+            squares = lines.means_of(lines.found_in(local_part(state["exp_avg_sq"])))
             version = counter._version
             known = self._known[id(parameter)] = _Known(counter, version, int(counter), squares)
         return known
 
-    def _squares_of(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        """The mean squares by rows of the gradient as it is now."""
-        here, received = local_part(parameter), self.received.get(id(parameter))
+    def _squares_of(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, lines: Lines
+    ) -> torch.Tensor:
+        """The mean squares by lines of the gradient as it is now."""
+        received = self.received.get(id(parameter))
         if received is None:
-            return means_of_rows(gradient.float().square(), row_count(here))
-        return received.scaled_as(in_memory_order(gradient, gradient_strides(here)))
+            return lines.means(gradient.float().square())
+        strides = gradient_strides(local_part(parameter))
+        return received.scaled_as(in_memory_order(gradient, strides))
 
 
 def _begin(state: dict, parameter: torch.Tensor, group: dict) -> None:

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 144_367,
-    "library (src, include, python), lines": 111_558,
-    "library, files": 761,
-    "of it python, lines": 31_983,
+    "product code, lines": 144_362,
+    "library (src, include, python), lines": 111_553,
+    "library, files": 760,
+    "of it python, lines": 31_978,
     "lab, lines": 11_080,
     "tests without golden files and traces, lines": 104_629,
-    "files tracked": 3_364,
+    "files tracked": 3_357,
 }
 
 

@@ -8,10 +8,9 @@ import torch
 from deltawire import _core
 from deltawire.errors import DeltawireError, invalid
 from deltawire.torch.core import arguments
-from deltawire.torch.core.optimizer_rules.adam_without_momentum import AdamWithoutMomentum
 from deltawire.torch.core.optimizer_rules.factored_second_moment import FactoredSecondMoment
+from deltawire.torch.core.optimizer_rules.late_rules import AdamWithoutMomentum, MomentumAsRate
 from deltawire.torch.core.optimizer_rules.momentum_advice import Taken, held_by, traits_of
-from deltawire.torch.core.optimizer_rules.momentum_as_rate import MomentumAsRate
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 

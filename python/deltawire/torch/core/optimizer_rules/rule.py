@@ -129,31 +129,3 @@ def _evaluated(args: list, kwargs: dict) -> tuple[list, dict]:
     if args:
         return [lambda: loss, *args[1:]], kwargs
     return args, {**kwargs, "closure": lambda: loss}
-
-
-class LateRule(OptimizerRule):
-    """Replaces the momentum with which an optimizer steps what arrives late: the late tensors of a
-    group with momentum are a group of their own, with other settings."""
-
-    def _way(self) -> str:
-        return f"without momentum, because '{self._coded.codecs[0]}' sends most of a gradient later"
-
-    def _parts(
-        self, own: torch.optim.Optimizer, group: dict, coded: dict[int, str]
-    ) -> Iterator[dict]:
-        parameters = [each for each in group["params"] if id(each) in coded]
-        if not parameters or not self._applies_to(group):
-            yield group
-            return
-        self._prepare(coded, [each for each in parameters if each.grad is not None])
-        others = [each for each in group["params"] if id(each) not in coded]
-        if others:
-            yield {**group, "params": others}
-        yield {**group, "params": parameters, **self._settings(group)}
-
-    def _prepare(self, late: dict[int, str], parameters: list[torch.Tensor]) -> None:
-        """Changes the state of those of the late tensors that are about to be stepped."""
-
-    @abc.abstractmethod
-    def _settings(self, group: dict) -> dict:
-        """What late tensors of a group have in place of its settings, in the coming step."""

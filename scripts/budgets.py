@@ -27,7 +27,7 @@ LIMITS = {
     "product code, lines": 144_362,
     "library (src, include, python), lines": 111_553,
     "library, files": 760,
-    "of it python, lines": 31_978,
+    "of it python, lines": 31_977,
     "lab, lines": 11_080,
     "tests without golden files and traces, lines": 104_629,
     "files tracked": 3_357,

@@ -119,11 +119,14 @@ def check_spec(spec: str) -> str:
 
 def spec_of(spec: str) -> _core.Spec:
     """The reducer's spec. In the pattern "hierarchical:group=host" the number of ranks on this host
-    takes the place of "host": torchrun's LOCAL_WORLD_SIZE. Raises InvalidArgumentError (a
-    ValueError), TypeError."""
+    takes the place of "host". Raises InvalidArgumentError (a ValueError), TypeError."""
+    return _core.Spec(check_spec(spec), ranks_of_host=ranks_of_host())
+
+
+def ranks_of_host() -> int:
+    """By torchrun's LOCAL_WORLD_SIZE; 0 without it."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    known = int(ranks) if re.fullmatch("[0-9]{1,9}", ranks) else 0
-    return _core.Spec(check_spec(spec), ranks_of_host=known)
+    return int(ranks) if re.fullmatch("[0-9]{1,9}", ranks) else 0
 
 
 def require_use(spec: _core.Spec, argument: str) -> None:

@@ -229,14 +229,13 @@ class Search {
   Status one_for_all() {
     assert(!candidates_.empty());
     for (const std::size_t codec : candidates_) {
-      RETURN_IF_ERROR(predict(workload_, site_, codecs_[codec]));
-      take_if_faster(std::vector<std::size_t>(workload_.buckets.size(), codec));
+      RETURN_IF_ERROR(take_if_faster(std::vector<std::size_t>(workload_.buckets.size(), codec)));
     }
     return {};
   }
 
   // From there, gives runs of buckets, and all before them, another codec, while that is faster.
-  void improve() {
+  Status improve() {
     assert(best_.of_bucket.size() == workload_.buckets.size());
     const std::size_t buckets = workload_.buckets.size();
     const std::size_t runs = std::min(buckets, kMostRuns);
@@ -249,22 +248,24 @@ class Search {
             std::vector<std::size_t> changed = best_.of_bucket;
             std::fill(changed.begin() + static_cast<std::ptrdiff_t>(begin),
                       changed.begin() + static_cast<std::ptrdiff_t>(end), codec);
-            take_if_faster(std::move(changed));
+            RETURN_IF_ERROR(take_if_faster(std::move(changed)));
           }
         }
       }
       if (best_.prediction.step_seconds >= before) break;
     }
+    return {};
   }
 
   const Mix& best() const noexcept { return best_; }
 
  private:
-  void take_if_faster(std::vector<std::size_t> of_bucket) {
-    if (of_bucket == best_.of_bucket) return;
-    const Prediction made = predict_by_bucket(workload_, site_, codecs_, of_bucket).value();
+  Status take_if_faster(std::vector<std::size_t> of_bucket) {
+    if (of_bucket == best_.of_bucket) return {};
+    ASSIGN_OR_RETURN(const auto made, predict_by_bucket(workload_, site_, codecs_, of_bucket));
     const double most = (1 - kNoticed) * best_.prediction.step_seconds;
     if (best_.of_bucket.empty() || made.step_seconds < most) best_ = {std::move(of_bucket), made};
+    return {};
   }
 
   const Workload& workload_;
@@ -290,7 +291,7 @@ Result<std::optional<Mix>> make_mix(const Workload& workload, const Site& site,
     RETURN_IF_ERROR(search.one_for_all());
     const double alone = search.best().prediction.step_seconds;
     for_all = fastest ? std::min(for_all, alone) : alone;
-    search.improve();
+    RETURN_IF_ERROR(search.improve());
     if (!fastest || search.best().prediction.step_seconds < fastest->prediction.step_seconds) {
       fastest = search.best();
     }

@@ -4,7 +4,6 @@ gradients."""
 import concurrent.futures
 import dataclasses
 import math
-import os
 import platform
 import statistics
 import threading
@@ -14,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
+from deltawire.arguments import ranks_of_host
 from deltawire.planner import Machine
 from deltawire.torch.auto import codec_figures
 from deltawire.torch.auto.clocks import Clock, copy_seconds
@@ -113,7 +113,7 @@ class Measuring:
         if self._failed is not None:
             return {"problem": self._failed}
         sample, processors = self._sample, _core.processors()
-        cores = processors / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        cores = processors / max(1, ranks_of_host())
         threads = self._connector.settings.coding.threads
         found, refused = self._trials.results()
         uncoded = _core.Spec(_UNCODED).text

@@ -22,9 +22,9 @@ class LineEnergies:
     """Sends the mean squares of exact gradients, by rows and columns, with each bucket, for a rule
     of the optimizer, by which it scales rows while they are coded.
 
-    They are tensors of their own in the bucket, of fewer than `min_elements` elements, so that they
-    travel as float32, and every rank gets the same mean of them. A gradient is exact before the
-    residual is added to it; it has its loss scale.
+    They are tensors of their own in the bucket, in bfloat16 and of fewer than `min_elements`
+    elements, so that they travel as they are, and every rank gets the same mean of them. A gradient
+    is exact before the residual is added to it; it has its loss scale.
 
     Thread rule: `of_bucket` belongs to the thread of backward; what it returns, to the session's.
 
@@ -72,7 +72,7 @@ class LineEnergies:
             for part in parts:
                 part.lines.mean_squares(part.values, here[part.at])
                 if part.values.dtype != torch.float16:  # whose range is too small for it
-                    part.divide(self._rule.scales_of(part.parameter))
+                    part.divide(self._rule.scales_of(part.parameter, part.lines))
             memory.copy_(here, non_blocking=True)
         staging.lend(memory)
 

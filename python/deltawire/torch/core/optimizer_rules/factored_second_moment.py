@@ -17,7 +17,6 @@ from deltawire import _core
 from deltawire.errors import invalid
 from deltawire.torch.core.optimizer_rules.lines import (
     Lines,
-    gradient_strides,
     in_memory_order,
     lines_of,
     local_part,
@@ -118,12 +117,12 @@ class FactoredSecondMoment(OptimizerRule):
         return self.held & self._coded.at(self.step).keys()
 
     @torch.no_grad()
-    def scales_of(self, parameter: torch.Tensor) -> torch.Tensor | None:
+    def scales_of(self, parameter: torch.Tensor, lines: Lines) -> torch.Tensor | None:
         """By what the rows of its gradient are divided while they are coded, float32: the roots of
         their second moments, relative to the largest, as they were after the last step, alike on
         all ranks. So a step sends what moves weights most, of whatever row; else rows with large
         gradients alone. None: one row, no second moment yet, or a codec that wants none."""
-        state, lines = self._optimizer.state.get(parameter), lines_of(local_part(parameter))
+        state = self._optimizer.state.get(parameter)
         if not (state and lines.columns and self._advice.least_scale):
             return None
         roots = lines.of(self._known_of(state, parameter, lines).squares)[0].sqrt()
@@ -239,8 +238,7 @@ class FactoredSecondMoment(OptimizerRule):
         received = self.received.get(id(parameter))
         if received is None:
             return lines.means(gradient.float().square())
-        strides = gradient_strides(local_part(parameter))
-        return received.scaled_as(in_memory_order(gradient, strides))
+        return received.scaled_as(in_memory_order(gradient, lines.strides))
 
 
 def _begin(state: dict, parameter: torch.Tensor, group: dict) -> None:

@@ -101,18 +101,15 @@ class Lines:
             out.copy_(norm.square_().div_(len(values)))
             return
         rows, columns = self.of(out)
-        ones = torch.ones_like(rows)
+        ones, sums = torch.ones_like(rows), []
         columns.zero_()
-        begin = 0
         for part in _cached(values.as_strided(self.shape, self.strides)):
             squares = part.float().square()
             if squares.dim() > 2:
                 squares = squares.flatten(2).sum(2)
-            end = begin + len(part)
-            torch.sum(squares, 1, out=rows[begin:end])
-            columns.addmv_(squares.T, ones[begin:end])
-            begin = end
-        rows.mul_(self.rows / len(values))
+            sums.append(squares.sum(1))
+            columns.addmv_(squares.T, ones[: len(part)])
+        torch.mul(torch.cat(sums), self.rows / len(values), out=rows)
         columns.mul_(self.columns / len(values))
 
     def means(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ from deltawire.errors import DeltawireError, invalid
 from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_rules.factored_second_moment import FactoredSecondMoment
 from deltawire.torch.core.optimizer_rules.late_rules import AdamWithoutMomentum, MomentumAsRate
+from deltawire.torch.core.optimizer_rules.lines import Lines
 from deltawire.torch.core.optimizer_rules.momentum_advice import Taken, held_by, traits_of
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
@@ -141,9 +142,9 @@ class SoughtRules(OptimizerRules):
         """As of `FactoredSecondMoment`."""
         return self._rules[0].needs() if self._rules else set()
 
-    def scales_of(self, parameter: torch.Tensor) -> torch.Tensor | None:
+    def scales_of(self, parameter: torch.Tensor, lines: Lines) -> torch.Tensor | None:
         """As of `FactoredSecondMoment`."""
-        return self._rules[0].scales_of(parameter) if self._rules else None
+        return self._rules[0].scales_of(parameter, lines) if self._rules else None
 
     def take(self, optimizer: torch.optim.Optimizer) -> Taken:
         """Before an optimizer's first step: makes and attaches its rule, if it has one."""

@@ -149,7 +149,9 @@ def record(rank, world_size, report, folder):
         done = write(place, *rest)
         if place.name == ".000006.partial":
             report("amid")
-            time.sleep(90)
+            # Not at once: where another thread takes the signal, no sleep of this one ends early.
+            for _ in range(900):
+                time.sleep(0.1)
         return done
 
     files.write_floats = and_stay

@@ -35,7 +35,7 @@ function(deltawire_precompile target kind)
   set(options)
   if(kind STREQUAL "tests")
     list(APPEND libraries GTest::gtest)
-    list(APPEND precompiled <gtest/gtest.h>)
+    list(APPEND precompiled ${PROJECT_SOURCE_DIR}/src/base/short_build_testing.h)
     set(options ${test_options})
     target_link_libraries(${target} PRIVATE GTest::gtest)  # its definitions are part of the flags
   endif()

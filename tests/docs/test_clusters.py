@@ -36,10 +36,8 @@ def check_job(spec: dict, master: str) -> None:
 
 def test_an_indexed_job():
     service, policy, job = documents("kubernetes.yaml")
-    assert [each["kind"] for each in (service, policy, job)] == ["Service", "NetworkPolicy", "Job"]
-    assert [each["apiVersion"] for each in (service, policy, job)] == [
-        *("v1", "networking.k8s.io/v1", "batch/v1")
-    ]
+    kinds = [f"{each['apiVersion']} {each['kind']}" for each in (service, policy, job)]
+    assert kinds == ["v1 Service", "networking.k8s.io/v1 NetworkPolicy", "batch/v1 Job"]
     template = job["spec"]["template"]
     labels = template["metadata"]["labels"]
     assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
@@ -78,3 +76,4 @@ def test_compose():
         assert environment["DELTAWIRE_TOKEN"].startswith("${DELTAWIRE_TOKEN:?")
         assert set(service["networks"]) <= set(compose["networks"])
         assert "ports" not in service and service["image"]
+        assert service["init"] is True, "process 1 ends by no signal that it doesn't handle"

@@ -11,19 +11,13 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DELTAWIRE_BUILD", ROOT / "build" / "release"))
 EXAMPLE = ROOT / "examples" / "cpp" / "train.cc"
 TIMEOUT = 280  # seconds, of one command: compilers on a busy machine
+TOGETHER = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
 def run(*command: object, **options) -> str:
     """What the command prints; it must succeed."""
-    done = subprocess.run(
-        [*map(str, command)],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=TIMEOUT,
-        check=False,
-        **options,
-    )
+    how = TOGETHER | {"timeout": TIMEOUT, "check": False} | options
+    done = subprocess.run([*map(str, command)], **how)
     assert done.returncode == 0, f"{command}\n{done.stdout}"
     return done.stdout
 
@@ -46,16 +40,8 @@ def install(prefix: Path) -> Path:
 
 def run_ranks(commands: list[list[object]], **options) -> tuple[list[int], list[str]]:
     """The exit status and the output of each of these processes, which run at the same time."""
-    ranks = [
-        subprocess.Popen(
-            [*map(str, command)],
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            **options,
-        )
-        for command in commands
-    ]
+    how = TOGETHER | options
+    ranks = [subprocess.Popen([*map(str, command)], **how) for command in commands]
     try:
         texts = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
     finally:

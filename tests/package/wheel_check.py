@@ -103,16 +103,9 @@ def check_session(example: str) -> None:
 
 def outputs_of_two(example: str, address: str) -> list[str]:
     environment = {**os.environ, "DELTAWIRE_TOKEN": secrets.token_hex(32)}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, example, str(rank), address],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": environment}
+    commands = [[sys.executable, example, str(rank), address] for rank in range(2)]
+    ranks = [subprocess.Popen(command, **how) for command in commands]
     try:
         texts = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
     finally:

@@ -143,18 +143,15 @@ def test_an_error_of_the_thread_ends_the_round_on_every_rank():
     assert results(broken, 2) == [("Aborted", 1, True, 0)] * 2
 
 
-class NeverThere:
-    """Of a copy, or of work of a device, that doesn't end."""
-
-    def query(self):
-        return False
+# Of a copy, or of work of a device, that doesn't end.
+NEVER_THERE = types.SimpleNamespace(query=lambda: False)
 
 
 def late(rank, world_size, report):
     """Rank 1's changes never get to the CPU."""
     model, _, trainer = made("fp32", timeout=1.0)
     if rank == 1:
-        trainer._exchange._staging._copied = lambda host, buffer: NeverThere()
+        trainer._exchange._staging._copied = lambda host, buffer: NEVER_THERE
     caught = None
     try:
         for number in range(STEPS):
@@ -175,7 +172,7 @@ class Stream:
         self.followed = []
 
     def record_event(self):
-        return NeverThere()
+        return NEVER_THERE
 
     def wait_stream(self, stream):
         self.followed.append(stream)

@@ -97,16 +97,9 @@ def test_an_error_of_the_thread_reaches_backward_on_every_rank():
     assert results(broken, 2) == [("DeltawireError", 1)] * 2
 
 
-class NeverThere:
-    """Of a copy that doesn't end."""
-
-    def query(self):
-        return False
-
-
 def test_a_copy_that_never_ends_is_an_error(forced):
     staging, causes, over = Staging(0.05, rank=3), [], threading.Event()
-    staging._copied = lambda host, buffer: NeverThere()
+    staging._copied = lambda host, buffer: types.SimpleNamespace(query=lambda: False)
 
     def failed(cause):
         causes.append(cause)

@@ -85,6 +85,7 @@ def test_the_others_read_one_line():
     error = leaving.gave_up(3, ValueError("two\nlines"))
     assert str(error) == "rank 3 gave up: ValueError: two lines"
     assert (error.code, error.suspect, error.reporter) == ("Aborted", 3, 3)
+    assert leaving.problem_of(KeyboardInterrupt()) == "KeyboardInterrupt", "in elastic sessions"
     interrupted = leaving.gave_up(3, KeyboardInterrupt(), "global rank 3")
     assert str(interrupted) == "global rank 3 gave up: KeyboardInterrupt"
     ours = make_error("Timeout", "rank 1 waited 3 ms for rank 2", 2)
@@ -153,16 +154,9 @@ SAID = "a bug of the user"
 def test_a_rank_says_why_it_leaves(how, told):
     with kept_port() as port:
         command = [sys.executable, "-c", PROGRAM, f"127.0.0.1:{port}"]
-        ranks = [
-            subprocess.Popen(
-                [*command, str(rank), how],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-            for rank in (0, 1)
-        ]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        pipes["env"] = os.environ | {"OMP_NUM_THREADS": "1"}
+        ranks = [subprocess.Popen([*command, str(rank), how], **pipes) for rank in (0, 1)]
         try:
             said = [rank.communicate(timeout=60) for rank in ranks]
         finally:

@@ -63,15 +63,15 @@ def gave_up(rank: int, cause: BaseException, who: str | None = None) -> Deltawir
     """
     if isinstance(cause, DeltawireError):
         return cause
-    text = problem_of(cause).rstrip(": ")
-    return make_error("Aborted", f"{who or f'rank {rank}'} gave up: {text}", rank, reporter=rank)
+    text = f"{who or f'rank {rank}'} gave up: {problem_of(cause)}"
+    return make_error("Aborted", text, rank, reporter=rank)
 
 
 def problem_of(cause: Exception) -> str:
     """One line for the other ranks."""
     text = " ".join(str(cause).split())
-    known = isinstance(cause, (DeltawireError, Terminated))
-    return printable(text if known else f"{type(cause).__name__}: {text}", TEXT_BYTES)
+    kind = "" if isinstance(cause, (DeltawireError, Terminated)) else f"{type(cause).__name__}: "
+    return printable((kind + text).rstrip(": "), TEXT_BYTES)
 
 
 def check_own_process(pid: int, what: str) -> None:

@@ -66,18 +66,18 @@ class ReplicaCheck:
         exchange has ended; without a store nothing is named."""
         if error.code != "Mismatch" or not self._sums or (name := self._first_apart()) is None:
             return error
-        where = "docs/guides/troubleshooting.md"
         apart = changed(
             error,
             message=f"{error.message}; parameter '{name}' is the first that differs: something "
-            f"else than the exchanged gradients has changed it ({where})",
+            "else than the exchanged gradients has changed it (docs/guides/troubleshooting.md)",
             tensor=name,
         )
         return with_advice(apart, "compare_every=None leaves this comparison out")
 
     def _first_apart(self) -> str | None:
         try:
-            store = dist.distributed_c10d._get_default_store().clone()
+            store = dist.distributed_c10d._get_default_store()
+            store = getattr(store, "clone", lambda: store)()  # PyTorch 2.6 has none
             store.set(f"{self._key}/{self._rank}", json.dumps(self._sums))
             keys = [f"{self._key}/{rank}" for rank in self._ranks]
             store.wait(keys, _OTHERS)

@@ -35,5 +35,5 @@ for node in 0 1; do
     --node-config "partition-id=$node num-partitions=2" >"$work/node$node.log" 2>&1 &
   pids+=($!)
 done
-timeout "${LIMIT:-300}" flwr run "$here" tls --stream --run-config "num-server-rounds=$rounds"
+train "$here" tls --stream --run-config "num-server-rounds=$rounds"
 flwr list tls --format json | grep -A4 network-traffic || true

@@ -11,6 +11,9 @@ echo "logs and keys: $work"
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
+# train WORDS...: lets Flower run an app; if that fails, prints what its processes have called errors.
+train() { timeout "${LIMIT:-300}" flwr run "$@" || { grep -h ERROR "$work"/*.log | tail -n 20 >&2; exit 1; } }
+
 # within SECONDS COMMAND...: until the command finds the superlink, started just before; else says what both said last.
 within() {
   local end=$((SECONDS + $1)) link=$!

@@ -30,5 +30,4 @@ stop() { # it, and what it has started: all have the port in their command line
 }
 trap stop EXIT
 within 300 python3 -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:$port/health', timeout=5)"
-timeout "${LIMIT:-300}" flwr run "${APP:-$here}" here --stream \
-  --run-config "num-server-rounds=$rounds ${CONFIG:-nodes=$clients}"
+train "${APP:-$here}" here --stream --run-config "num-server-rounds=$rounds ${CONFIG:-nodes=$clients}"

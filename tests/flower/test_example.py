@@ -33,10 +33,16 @@ def test_the_script_runs_and_learns(script, tmp_path):
     assert "'full': 2" in counts and "'delta': " in counts and "refused" not in counts
 
 
-def test_a_superlink_that_does_not_start_is_not_waited_for(tmp_path):
-    superlink = tmp_path / "flower-superlink"
-    superlink.write_text("#!/bin/sh\necho its own words; exit 1\n")
-    superlink.chmod(0o755)
+ENDS = "echo its own words; exit 1"
+SERVES = "cd $FLWR_HOME; >health; echo ERROR its own words; exec $SERVER $6"
+
+
+@pytest.mark.parametrize("superlink", [ENDS, SERVES], ids=["it ends", "it serves"])
+def test_what_the_superlink_says_of_its_failure_is_shown_at_once(superlink, tmp_path, monkeypatch):
+    monkeypatch.setenv("SERVER", f"{sys.executable} -m http.server --bind 127.0.0.1")
+    for name, does in (("flower-superlink", superlink), ("flwr", "exit 3")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHON": "", "WORK": str(tmp_path)}
     script = EXAMPLE / "simulate.sh"

@@ -36,7 +36,7 @@ def on_device(rank, world_size, report, worker, *args):
     if DEVICE.type == "cuda":
         torch.cuda.set_device(0)
     else:
-        os.environ["DELTAWIRE_FORCE_STAGING"] = "1"
+        os.environ["DELTAWIRE_FORCE_STAGING"] = "on"
     return worker(rank, world_size, report, *args)
 
 
@@ -127,7 +127,7 @@ class Twin:
         self._dtype = next(model.parameters()).dtype
         self._given = wrapped(Given(self._dtype))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DELTAWIRE_FORCE_STAGING", "0")
+            patch.setenv("DELTAWIRE_FORCE_STAGING", "off")
             self.hook = register(self._given)
 
     def compute(self, rank, step):

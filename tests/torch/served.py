@@ -19,7 +19,7 @@ def staged(wanted):
     """Whether parameters of models that are served meanwhile have memory of their own, as those on
     a GPU have."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELTAWIRE_FORCE_STAGING", str(int(wanted)))
+        patch.setenv("DELTAWIRE_FORCE_STAGING", "on" if wanted else "off")
         yield
 
 

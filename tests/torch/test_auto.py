@@ -171,7 +171,7 @@ class Wide(torch.nn.Module):
 def choose(rank, world_size, report, tier, dtype):
     lines = logged()
     staged = tier == "lossy"  # as a device's buckets are
-    os.environ["DELTAWIRE_FORCE_STAGING"] = str(int(staged))
+    os.environ["DELTAWIRE_FORCE_STAGING"] = "on" if staged else "off"
     hook = slow_link(model := wrapped(Wide().to(dtype)), tier)
     specs = []
     for step in range(measured(tier, str(dtype).removeprefix("torch.")) + TRIED + 3):
@@ -373,7 +373,7 @@ def refuse(rank, world_size, report):
     tried(lambda: register(net, tier="lossles"))
     tried(lambda: register(net, "3lc", tier="lossy"))
     tried(lambda: register(net, tier=TIERS[rank]))
-    os.environ["DELTAWIRE_FORCE_STAGING"] = str(rank)
+    os.environ["DELTAWIRE_FORCE_STAGING"] = "on" if rank else "off"
     tried(lambda: register(net))
     del os.environ["DELTAWIRE_FORCE_STAGING"]
     tried(lambda: register(net, "auto" if rank else "3lc"))

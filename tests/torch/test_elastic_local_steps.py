@@ -49,7 +49,7 @@ def digests(trainer) -> tuple:
 
 
 def train(pipe, place: dict, address: str, spec: str, copied: bool, more: dict) -> None:
-    os.environ["DELTAWIRE_FORCE_STAGING"] = str(int(copied))
+    os.environ["DELTAWIRE_FORCE_STAGING"] = "on" if copied else "off"
     torch.set_num_threads(1)
     torch.manual_seed(0 if place else 7)  # a process that joins has other weights
     network = Network().to(DEVICE)

@@ -40,7 +40,7 @@ def registered(options):
 
 
 def obey_the_rule(rank, world_size, report, options, staged):
-    os.environ["DELTAWIRE_FORCE_STAGING"] = str(int(staged))
+    os.environ["DELTAWIRE_FORCE_STAGING"] = "on" if staged else "off"
     given = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
     came_out = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
 

@@ -45,7 +45,7 @@ class Whole:
     def __init__(self, spec):
         self._alone, self._given = OnDevice(), wrapped(Given())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DELTAWIRE_FORCE_STAGING", "0")
+            patch.setenv("DELTAWIRE_FORCE_STAGING", "off")
             self.hook = deltawire.torch.register(self._given, spec)
 
     def compute(self, model, rank, step):

@@ -54,7 +54,7 @@ def on_cpu(model, *args, **options):
     """The same model's side on the CPU, where nothing is staged."""
     options["twins"] = False
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELTAWIRE_FORCE_STAGING", "0")
+        patch.setenv("DELTAWIRE_FORCE_STAGING", "off")
         return Side(copy.deepcopy(model).cpu(), *args, **options)
 
 

@@ -42,7 +42,7 @@ def against_the_cpu(rank, world_size, report):
         given = wrapped(Given())
         theirs = make(given.parameters())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DELTAWIRE_FORCE_STAGING", "0")
+            patch.setenv("DELTAWIRE_FORCE_STAGING", "off")
             twin = deltawire.torch.register(given, "direct(gcomp)", optimizer=theirs)
         pairs = list(zip(given.parameters(), model.parameters(), strict=True))
         for step in range(STEPS):
@@ -51,7 +51,7 @@ def against_the_cpu(rank, world_size, report):
                 seen = significance_of(optimizer, own)
                 assert seen.device == own.device
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setenv("DELTAWIRE_FORCE_STAGING", "0")
+                    patch.setenv("DELTAWIRE_FORCE_STAGING", "off")
                     assert same_bits(seen, significance_of(theirs, ours)), f"{name}, step {step}"
             alone.load_state_dict(model.module.state_dict())
             backward(alone, rank, step)

@@ -187,7 +187,7 @@ def in_each_way(rank, world_size, report):
     found = {}
     ways = {"plain": False, "staged": False} | ({"device": HostTwin} if LIBRARY.is_file() else {})
     for way, twins in ways.items():
-        os.environ["DELTAWIRE_FORCE_STAGING"] = str(int(way == "staged"))
+        os.environ["DELTAWIRE_FORCE_STAGING"] = "on" if way == "staged" else "off"
         model, optimizer, hook = registered(register={"twins": twins})
         with contextlib.closing(hook):
             for step in range(3):

@@ -21,7 +21,7 @@ class Device:
     """Gives the events of copies, and keeps them."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+        monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "on")
         monkeypatch.setattr(served_memory, "_event_on", self.event)
         self.is_busy, self.events = False, []
 
@@ -86,7 +86,7 @@ def test_a_gradient_is_waited_for(device):
 
 
 def test_a_parameter_of_the_cpu_is_its_own_memory(monkeypatch):
-    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "0")
+    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "off")
     names, given = parameters()
     memory = ServedMemory(names, given, 0)
     assert [memory.place(at) for at in (0, 1)] == [(each.data_ptr(), each.nbytes) for each in given]

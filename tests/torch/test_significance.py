@@ -124,7 +124,7 @@ def test_a_device_computes_the_same_bits(name, steps, monkeypatch):
         optimizer.param_groups[0]["lr"] = rate
         core = significance_of(optimizer, parameter)
         with monkeypatch.context() as patch:
-            patch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+            patch.setenv("DELTAWIRE_FORCE_STAGING", "on")
             there = significance_of(optimizer, parameter)
         assert there.numpy().tobytes() == core.numpy().tobytes(), rate
 
@@ -152,7 +152,7 @@ def test_rounding_to_16_bits_hides_more(name, dtype, monkeypatch):
     expected = significance_of(*as_float32) * (65536 if dtype == torch.bfloat16 else 8192)
     assert expected.any()
     assert significance_of(*kept).numpy().tobytes() == expected.numpy().tobytes()
-    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "on")
     assert significance_of(*kept).numpy().tobytes() == expected.numpy().tobytes()
 
 

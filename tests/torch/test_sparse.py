@@ -104,7 +104,7 @@ def coded(rank, world_size, report, staged):
 
 
 def test_only_what_is_there_travels():
-    (first, sent, raw), (second, *_), (third, *_) = results(coded, 3, "0")
+    (first, sent, raw), (second, *_), (third, *_) = results(coded, 3, "off")
     for other in (second, third):
         assert all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
     # Two tables of at most 30 rows to two ranks, and 4 x 16 + 4 dense values.
@@ -113,7 +113,7 @@ def test_only_what_is_there_travels():
 
 
 def test_staged_they_are_the_same():
-    plain, staged = results(coded, 2, "0"), results(coded, 2, "1")
+    plain, staged = results(coded, 2, "off"), results(coded, 2, "on")
     for (ours, *bytes_), (theirs, *others) in zip(plain, staged, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
         assert bytes_ == others

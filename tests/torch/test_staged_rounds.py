@@ -29,7 +29,7 @@ CASES = [
 ]
 
 
-def made(spec, dtype=torch.float32, force="1", **options):
+def made(spec, dtype=torch.float32, force="on", **options):
     model = Net().to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     with pytest.MonkeyPatch.context() as patch:
@@ -77,7 +77,7 @@ def rounds(rank, world_size, report, force, twins):
 
 
 def test_staged_rounds_are_the_same():
-    plain, staged = (results(rounds, 2, force, False) for force in "01")
+    plain, staged = (results(rounds, 2, force, False) for force in ("off", "on"))
     for ours, theirs in zip(plain, staged, strict=True):
         for (spec, *_), one, other in zip(CASES, ours, theirs, strict=True):
             assert one[:2] == other[:2], spec
@@ -88,7 +88,7 @@ def test_staged_rounds_are_the_same():
 
 @pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
 def test_rounds_that_a_device_codes_are_the_same():
-    plain, coded = (results(rounds, 2, "0", twins) for twins in (False, HostTwin))
+    plain, coded = (results(rounds, 2, "off", twins) for twins in (False, HostTwin))
     for ours, theirs in zip(plain, coded, strict=True):
         for (spec, *_), one, other in zip(CASES, ours, theirs, strict=True):
             assert one[:4] == other[:4], spec
@@ -228,7 +228,7 @@ def test_a_round_waits_for_the_device_where_it_reads_from_it():
 
 
 def test_memory_that_another_device_may_still_read_is_waited_for(monkeypatch):
-    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "on")
     staging, seen = Staging(0.05), []
     staging.load(0, torch.ones(4), seen.append, pytest.fail)
     staging._streams = dict.fromkeys(["first", "second"], Stream())
@@ -269,7 +269,7 @@ def test_steps_that_begin_on_the_cpu_use_the_same_memory_again():
 
 def test_means_return_on_the_stream_of_copies(monkeypatch):
     """`follow` waits for that one, and the session's thread has another current stream."""
-    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "on")
     staging, bucket, within = Staging(20), torch.ones(4), []
 
     @contextlib.contextmanager

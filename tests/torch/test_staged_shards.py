@@ -50,7 +50,7 @@ def train(rank, world_size, report, force):
 
 
 def test_staged_gradients_of_shards_are_the_same():
-    plain, staged = results(train, 2, "0"), results(train, 2, "1")
+    plain, staged = results(train, 2, "off"), results(train, 2, "on")
     for ours, theirs in zip(plain, staged, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             assert one[0] == other[0]
@@ -60,7 +60,7 @@ def test_staged_gradients_of_shards_are_the_same():
 
 def broken(rank, world_size, report):
     """Rank 1's session refuses a bucket, in the thread of copies."""
-    model, hook = registered("1", "fp32", timeout=20)
+    model, hook = registered("on", "fp32", timeout=20)
     train_step(model, rank, 0)
 
     class Broken(Watched):
@@ -84,7 +84,7 @@ def broken(rank, world_size, report):
 def killed(rank):
     """Whom rank 0 blames for the end of rank 1, and whether the step has left no trace; where a
     device codes, if one can be played here."""
-    model, hook = registered("0", "3lc", twins=WAYS[-1], timeout=60)
+    model, hook = registered("off", "3lc", twins=WAYS[-1], timeout=60)
     for step in range(2):
         train_step(model, rank, step)
     before = residuals_of(hook.state_dict(), rank)

@@ -9,9 +9,9 @@ import types
 import deltawire.torch
 import pytest
 import torch
-from deltawire.errors import DeltawireError
+from deltawire.errors import DeltawireError, InvalidArgumentError
 from deltawire.torch.core import abort, arguments
-from deltawire.torch.core.device.staging import Staging
+from deltawire.torch.core.device.staging import Staging, is_forced
 from models import Net, batch, fingerprint, train_step, wrapped
 from ranks import AT_ONCE, results
 from watched import Watched
@@ -21,7 +21,15 @@ STEPS = 3
 
 @pytest.fixture
 def forced(monkeypatch):
+    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "on")
+
+
+def test_the_switch_is_on_or_off(monkeypatch):
+    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "")
+    assert not is_forced()
     monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+    with pytest.raises(InvalidArgumentError, match='"1" is neither "on" nor "off"'):
+        is_forced()
 
 
 def trained(rank, world_size, report, force, spec):
@@ -42,7 +50,7 @@ def trained(rank, world_size, report, force, spec):
 
 def test_staged_gradients_are_the_same():
     for spec in ("3lc", "ring(gcomp)"):
-        plain, staged = results(trained, 2, "0", spec), results(trained, 2, "1", spec)
+        plain, staged = results(trained, 2, "off", spec), results(trained, 2, "on", spec)
         assert {each[0] for each in plain + staged} == {plain[0][0]}
         assert all(in_place for _, in_place, *_ in plain)
         for _, in_place, threads, left, buckets in staged:
@@ -52,7 +60,7 @@ def test_staged_gradients_are_the_same():
 def dropped(rank, world_size, report):
     """(hooks, threads) that are left of three models whose hooks nobody closed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+        patch.setenv("DELTAWIRE_FORCE_STAGING", "on")
         for _ in range(3):
             model = wrapped(Net())
             deltawire.torch.register(model, "fp32")
@@ -76,7 +84,7 @@ def test_models_that_are_dropped_leave_no_thread():
 
 def broken(rank, world_size, report):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+        patch.setenv("DELTAWIRE_FORCE_STAGING", "on")
         model = wrapped(Net())
         hook = deltawire.torch.register(model, "fp32", timeout=20)
     train_step(model, rank, 0)
@@ -153,7 +161,7 @@ def test_all_buckets_share_one_block_also_when_they_are_cut_anew(forced):
 def scaled(rank, world_size, report):
     """When the scale is asked for, of a model whose buckets are staged."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+        patch.setenv("DELTAWIRE_FORCE_STAGING", "on")
         model, when = wrapped(Net()), []
         hook = deltawire.torch.register(
             model, "3lc", scaler=lambda: when.append(where[0]) or 2.0 ** len(when)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from deltawire.errors import invalid
 from deltawire.torch.core.device.memory import until
 from deltawire.torch.core.device.parts import DeviceParts, refuse_capture
 
@@ -21,8 +22,12 @@ _BUCKETS = 256  # whose gaps the block has room for
 
 
 def is_forced() -> bool:
-    """Whether DELTAWIRE_FORCE_STAGING=1 sends CPU tensors the way of a GPU's, for tests."""
-    return os.environ.get("DELTAWIRE_FORCE_STAGING", "0") not in ("", "0")
+    """Whether DELTAWIRE_FORCE_STAGING, "on" or "off", sends CPU tensors the way of a GPU's, for
+    tests."""
+    setting = os.environ.get("DELTAWIRE_FORCE_STAGING") or "off"
+    if setting not in ("on", "off"):
+        raise invalid(f'DELTAWIRE_FORCE_STAGING="{setting}" is neither "on" nor "off"')
+    return setting == "on"
 
 
 def future_of(buffer: torch.Tensor) -> torch.futures.Future:

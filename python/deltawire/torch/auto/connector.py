@@ -20,7 +20,6 @@ from deltawire.torch.core.optimizer_rules.momentum_choice import (
     with_means_for,
 )
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
-from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import ExchangeSettings, OptimizerUses, Settings
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -91,17 +90,8 @@ class Connector:
     def hook_of(self, spec: str, history: History) -> Hook:
         """Like `hook`, with the complete spec, for example one from a checkpoint."""
         session, made, uses = self._connected(spec)
-        hook = Hook(
-            session,
-            self.parameters,
-            self.place,
-            made.timeout_ms,
-            uses,
-            loss_scale=made.loss_scale,
-            history=history,
-            check=check_for(self.settings.compare_every, self.group),
-            group=self.group,
-        )
+        rules = made.step_rules(uses, self.group)
+        hook = Hook(session, self.parameters, self.place, rules, history, group=self.group)
         self._rules = uses.rules
         if self.optimizer is not None and self._rules.take is not None:
             self._rules.take(self.optimizer)

@@ -21,7 +21,7 @@ from deltawire.torch.core.optimizer_rules.momentum_choice import (
     with_means_for,
 )
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
-from deltawire.torch.core.replica_check import EVERY
+from deltawire.torch.core.replica_check import EVERY, ReplicaCheck, check_for
 from deltawire.torch.core.significance import SignificanceSource, source_for
 
 
@@ -43,6 +43,25 @@ class OptimizerUses:
     def name(self) -> str:
         """For the comparison between ranks."""
         return self.rules.name or (self.source.name if self.source is not None else "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRules:
+    """The settings of every step.
+
+    Attributes:
+        timeout_ms: for a bucket.
+        loss_scale: read once a step.
+        uses: of the optimizer's step for the exchange, and of the exchange for that step.
+        choice: who codes gradients.
+        check: compares what replicas have in common; None: nothing does.
+    """
+
+    timeout_ms: int
+    loss_scale: LossScale
+    uses: OptimizerUses
+    choice: Choice = BY_CPU
+    check: ReplicaCheck | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +185,11 @@ class ExchangeSettings:
         model = CodedTensors(self.spec, least, names, tensors)
         rules = rules_for(self.optimizer, self.given.momentum, model)
         return OptimizerUses(rules, energies_for(rules, least, world_size))
+
+    def step_rules(self, uses: OptimizerUses, replicas: dist.ProcessGroup) -> StepRules:
+        """Those of its steps; `replicas`: the ranks that have the same parameters."""
+        check = check_for(self.given.compare_every, replicas)
+        return StepRules(self.timeout_ms, self.loss_scale, uses, self.choice, check)
 
     def terms(self) -> dict[str, object]:
         """What must be equal on all ranks, by name."""

@@ -1,8 +1,6 @@
 """DDP's communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
 signature and refuses annotations that are strings.)"""
 
-import functools
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,21 +15,19 @@ from deltawire.session.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import cut_short, in_backward
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
-from deltawire.torch.core.device.choice import BY_CPU, Choice
-from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.core.line_energies import Beside
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 from deltawire.torch.core.replica_check import ReplicaCheck
-from deltawire.torch.core.settings import OptimizerUses
+from deltawire.torch.core.settings import OptimizerUses, StepRules
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.unexchanged import Unexchanged
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled, profiled_until
-from deltawire.torch.participant import DetachedSession, Participant, weakly
+from deltawire.torch.participant import DetachedSession, GradientHook, Participant, weakly
 
 _AFTER_CLOSE = (
     "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, drop this "
@@ -39,7 +35,7 @@ _AFTER_CLOSE = (
 )
 
 
-class Hook(Participant):
+class Hook(GradientHook):
     """A rank's compressed exchange; made by `register`.
 
     A failure on any rank raises a DeltawireError (a RuntimeError) from the backward pass under way,
@@ -63,7 +59,6 @@ class Hook(Participant):
     be called from any thread.
     """
 
-    _kind = "hook"
     _nonfinite_advice = (
         'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
         "NaN on every rank, for you to skip, and leaves no trace"
@@ -75,37 +70,19 @@ class Hook(Participant):
         session: _core.Session | DetachedSession,
         parameters: DDPParameters | None,
         place: tuple[int, int],
-        timeout_ms: int,
-        uses: OptimizerUses | None = None,
-        loss_scale: LossScale | None = None,
+        rules: StepRules,
         history: History | None = None,
-        choice: Choice = BY_CPU,
-        check: ReplicaCheck | None = None,
         notices_unexchanged: bool = False,
         **of_participant: Any,
     ) -> None:
         """`of_participant`: group, summary_every, encryption, carrier, as for every participant."""
-        super().__init__(session, place, history, **of_participant)
+        gradient_bytes = parameters.gradient_bytes if parameters else 0
+        super().__init__(session, place, rules, gradient_bytes, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
-        uses = uses or OptimizerUses(OptimizerRules([]))
-        self._source, self._energies = uses.source, uses.energies
-        self.optimizer_rules = uses.rules
-        self.optimizer_rules.refine_means = weakly(self._refine_means)
-        self.optimizer_rules.attach()
-        weakref.finalize(self, self.optimizer_rules.remove)
-        self._check = check  # None: parameters are not compared
-        self._agreed = 0  # of the step under way
         self._unexchanged: Unexchanged | None = None
         if notices_unexchanged:
             self._unexchanged = Unexchanged(parameters, self.rank, weakly(self._give_up))
-        self._loss_scale = loss_scale or LossScale(None)
-        self._scale = 1.0  # of the step under way
-        self._step = 0
         self._next_bucket = 0
-        self._timeout_ms = timeout_ms
-        gradient_bytes = parameters.gradient_bytes if parameters else 0
-        self._choice = choice
-        self._staging = Staging(timeout_ms / 1e3, gradient_bytes, self.rank, self._choice.parts)
         self._end = BackwardEnd()
         self._layouts: dict[int, tuple] = {}  # by bucket: see `_dense`
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
@@ -122,7 +99,7 @@ class Hook(Participant):
         rank; a backward pass that was cut short is one."""
         self._check_failed(self, ddp_model)
         if self._staging.stages(ddp_model) and _exchanges(ddp_model):
-            self._loss_scale.look_ahead()
+            self._rules.loss_scale.look_ahead()
 
     def after_forward(self, ddp_model: DistributedDataParallel, _, outputs: object) -> None:
         """A forward hook of the DDP model. Raises DeltawireError ("State"), and tells the other
@@ -165,24 +142,18 @@ class Hook(Participant):
         if self._session.closed:
             raise make_error("State", f"the hook is closed; {_AFTER_CLOSE}", self.rank)
         if index == 0:
-            self._scale = self._loss_scale.now()
-            self.optimizer_rules.go_to(self._step)
-            self._log_summary()
-            self._agreed = self._compared()
-        step = _core.Step(self._step, index, last, self._scale, self._agreed, timed=True)
+            self._begin_step()
+        step = self._bucket_of_step(index, last)
         self._next_bucket = 0 if last else index + 1
         self._step += last
         self._exchange(bucket, pending, step)
 
-    def _compared(self) -> int:
-        """What the ranks compare of the parameters in this step; 0: nothing."""
-        if self._check is None:
-            return 0
+    def _compared(self, check: ReplicaCheck) -> int:
         if self._parameters.in_join:  # those whose data have ended get the weights at the end
-            return self._check.agreed(self._step, ())
-        if self._check.is_due(self._step):
+            return check.agreed(self._step, ())
+        if check.is_due(self._step):
             self._parameters.check_accumulators()
-        return self._check.agreed(self._step, self._parameters.named())
+        return check.agreed(self._step, self._parameters.named())
 
     def _give_up_cut_step(self) -> None:
         """Between passes: ends the exchange if an exception, a user's for example, has ended the
@@ -192,8 +163,8 @@ class Hook(Participant):
 
     def _exchange(self, bucket: dist.GradBucket, pending: PendingBucket, step: _core.Step) -> None:
         names = tuple(map(self._parameters.name_of, pending.parameters))
-        buffer, index, last = pending.buffer, pending.index, pending.last
-        source = self._source
+        buffer, index = pending.buffer, pending.index
+        source, over = self._rules.uses.source, None
         if buffer.is_sparse:
             self._staging.wait([buffer.device])  # it is read here
             pending.sparse = SparseGradient(names[0], buffer)
@@ -204,44 +175,30 @@ class Hook(Participant):
             addresses, over = source.of_bucket(self._staging, buffer, index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         beside = self._beside(pending, tensors)
-        history, check = self._history, self._check
-        history.ready(names)
+        self._history.ready(names)
 
-        def complete(error, report):
-            try:
-                if source is not None:
-                    over()
-                if error is not None and check is not None:
-                    error = check.explained(error)
-                error = history.end(error, report, last)
-                if error is None:
-                    pending.store()
-                if beside is not None:
-                    beside.end(error is None)
-            except Exception as cause:
-                self._give_up(cause)
-                error = self.last_error
-            finally:  # a Future that nobody completes is a wait without a deadline
-                pending.end(error)
+        def at(host: torch.Tensor) -> list[tuple]:
+            if pending.sparse:
+                return [pending.sparse.at]
+            return [(name, host.data_ptr() + offset, *rest) for name, offset, *rest in tensors]
 
-        def submit(host):
-            at = [pending.sparse.at] if pending.sparse else _at(host.data_ptr(), tensors)
-            at += beside.tensors if beside is not None else []
-            self._session.submit(at, step, self._timeout_ms, complete)
+        def end(error: DeltawireError | None, _) -> None:
+            pending.end(error)
 
-        failed = functools.partial(self._fail, pending=pending)
-        self._staging.load(index, buffer, submit, failed)
+        more = {"store": pending.store, "over": over, "beside": beside}
+        self._hand_over(index, step, buffer, at, end, **more)
 
     def _beside(self, pending: PendingBucket, tensors: list[tuple]) -> Beside | None:
         """What travels beside a bucket; see `LineEnergies`."""
-        if self._energies is None or pending.sparse:
+        energies = self._rules.uses.energies
+        if energies is None or pending.sparse:
             return None
         buffer, width = pending.buffer, pending.buffer.element_size()
         gradients = [
             (each, buffer[offset // width : (offset + size) // width], None)
             for each, (_, offset, size, *_) in zip(pending.parameters, tensors, strict=True)
         ]
-        return self._energies.of_bucket(self._staging, buffer, pending.index, gradients)
+        return energies.of_bucket(self._staging, buffer, pending.index, gradients)
 
     def _dense(
         self, bucket: dist.GradBucket, pending: PendingBucket, names: tuple[str, ...]
@@ -266,15 +223,6 @@ class Hook(Participant):
             self._layouts[pending.index] = found = (names, laid_out)
         return found[1]
 
-    def close(self) -> None:
-        """Joins the communication thread and says goodbye to the other ranks; idempotent.
-
-        Happens at exit in any case. Buckets in flight are aborted on every rank.
-        """
-        super().close()
-        self._staging.close()
-        self.optimizer_rules.remove()
-
     def go_to_step(self, step: int) -> None:
         """Sets the number of the next step, equal on every rank; rules may choose other codecs from
         it on. Call between steps. InvalidArgumentError for anything but a whole number, 0 or
@@ -288,8 +236,7 @@ class Hook(Participant):
         printable table. Call between steps; DeltawireError ("State") within one.
         """
         tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
-        explained = self._explain(tensors, self._step, self._choice.coded_on)
-        return explained.with_fields(self.optimizer_rules.shown(self._step))
+        return self._explained(tensors)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or
@@ -345,11 +292,6 @@ class Hook(Participant):
         return flat
 
 
-def _at(address: int, tensors: list[tuple]) -> list[tuple]:
-    """The bucket's tensors with addresses instead of offsets; its memory begins at `address`."""
-    return [(name, address + offset, *rest) for name, offset, *rest in tensors]
-
-
 def _exchanges(ddp_model: DistributedDataParallel) -> bool:
     """Whether DDP exchanges the gradients of this pass: the check that it makes itself."""
     return torch.is_grad_enabled() and ddp_model.require_backward_grad_sync
@@ -386,4 +328,5 @@ def _check_forward(hook: Hook, ddp_model: DistributedDataParallel, outputs: obje
 
 def _copied_hook(spec: str, rank: int, world_size: int) -> Hook:
     """The hook of a copied or unpickled model."""
-    return Hook(DetachedSession(spec), None, (rank, world_size), 0)
+    rules = StepRules(0, LossScale(None), OptimizerUses(OptimizerRules([])))
+    return Hook(DetachedSession(spec), None, (rank, world_size), rules)

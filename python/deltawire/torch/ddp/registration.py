@@ -8,7 +8,6 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire.errors import invalid
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
-from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -50,11 +49,7 @@ def register_ddp(
         made.connect(meeting),
         parameters,
         meeting.place,
-        made.timeout_ms,
-        uses,
-        made.loss_scale,
-        choice=made.choice,
-        check=check_for(given.compare_every, group),
+        made.step_rules(uses, group),
         notices_unexchanged=True,
         group=group,
         summary_every=given.summary_every,

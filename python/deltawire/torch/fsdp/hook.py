@@ -1,9 +1,7 @@
 """The exchange between nodes of a model that fully_shard has sharded within them (HSDP)."""
 
 import concurrent.futures
-import dataclasses
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,42 +14,20 @@ from deltawire.session.leaving import gave_up
 from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import after_backward, cut_short, in_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of
-from deltawire.torch.core.device.choice import Choice
-from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.core.line_energies import Beside
-from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.optimizer_rules.lines import local_part
 from deltawire.torch.core.replica_check import ReplicaCheck
-from deltawire.torch.core.settings import OptimizerUses
+from deltawire.torch.core.settings import StepRules
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 from deltawire.torch.metrics.explanation import Explanation
-from deltawire.torch.participant import Participant, weakly
+from deltawire.torch.participant import GradientHook
 
 _END_OF_STEP = "end of step"
 
 
-@dataclasses.dataclass(frozen=True)
-class StepRules:
-    """The settings of every step.
-
-    Attributes:
-        timeout_ms: for a bucket.
-        loss_scale: read once a step.
-        uses: of the optimizer's step for the exchange, and of the exchange for that step.
-        choice: who codes gradients.
-        check: compares the replicas' rows; None: nothing does.
-    """
-
-    timeout_ms: int
-    loss_scale: LossScale
-    uses: OptimizerUses
-    choice: Choice
-    check: ReplicaCheck | None
-
-
-class ShardedHook(Participant):
+class ShardedHook(GradientHook):
     """A rank's compressed exchange with the ranks that have the same rows of the model; made by
     `register`.
 
@@ -83,7 +59,6 @@ class ShardedHook(Participant):
     thread.
     """
 
-    _kind = "hook"
     _instead = "keep its state_dict() instead"
     _nonfinite_advice = (
         'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
@@ -104,20 +79,12 @@ class ShardedHook(Participant):
         self._agreement = agreement  # None: this rank has all rows
         place = dist.get_rank(replicas), dist.get_world_size(replicas)
         history = History(dist.get_rank(), self._nonfinite_advice)
-        super().__init__(
-            session, place, history, group=replicas, summary_every=summary_every, carrier=carrier
-        )
-        self._groups = groups
-        self.replicas = dist.get_process_group_ranks(replicas)
-        self._rules = rules
-        self.optimizer_rules = rules.uses.rules
-        self.optimizer_rules.refine_means = weakly(self._refine_means)
         shards = [shard for group in groups for shard in group.shards]
         gradient_bytes = sum(shard.room * shard.dtype.itemsize for shard in shards)
-        seconds, parts = rules.timeout_ms / 1e3, rules.choice.parts
-        self._staging = Staging(seconds, gradient_bytes, self._number, parts)
-        self._scale, self._agreed = 1.0, 0  # of the step under way
-        self._step = 0
+        more = {"group": replicas, "summary_every": summary_every, "carrier": carrier}
+        super().__init__(session, place, rules, gradient_bytes, history, **more)
+        self._groups = groups
+        self.replicas = dist.get_process_group_ranks(replicas)
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
         self._is_open = False
 
@@ -127,8 +94,6 @@ class ShardedHook(Participant):
         for group in self._groups:
             group.take_over(AllReduce(group, self, self.all_reduce))
         self._covered = covered
-        self.optimizer_rules.attach()
-        weakref.finalize(self, self.optimizer_rules.remove)
         self._handle = model.register_forward_hook(torch.compiler.disable(self._after_forward))
 
     def _give_up_cut_step(self) -> None:
@@ -180,14 +145,12 @@ class ShardedHook(Participant):
         first = not self._is_open
         self._raise_at_end()
         if first:
-            self._scale = self._rules.loss_scale.now()
-            self.optimizer_rules.go_to(self._step)
-            if self._rules.check is not None:
-                self._agreed = self._rules.check.agreed(self._step, self._rows_by_name())
+            self._begin_step()
 
-    def _rows_by_name(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for group in self._groups:
-            yield from ((shard.name, shard.parameter.to_local()) for shard in group.shards)
+    def _compared(self, check: ReplicaCheck) -> int:
+        shards = (shard for group in self._groups for shard in group.shards)
+        rows = ((shard.name, shard.parameter.to_local()) for shard in shards)
+        return check.agreed(self._step, rows)
 
     def _raise_at_end(self) -> None:
         # Each time: the pass that opened the step may have been cut short, and this may be another.
@@ -223,78 +186,32 @@ class ShardedHook(Participant):
         tensors: list[tuple],
         memory: torch.Tensor | None,
         last: bool = False,
-        over: Callable[[], None] = lambda: None,
+        over: Callable[[], None] | None = None,
         beside: Beside | None = None,
     ) -> concurrent.futures.Future:
-        """Hands a bucket, whose tensors are in `memory`, and what is `beside` it to the
-        communication thread, which calls `over` afterwards. The Future's value is whether the mean
-        is finite, or None after an error."""
-        if not self._pending:
-            self._log_summary()
-        bucket = len(self._pending)
-        step = _core.Step(self._step, bucket, last, self._scale, self._agreed, timed=True)
+        """Exchanges a bucket, whose tensors are in `memory`; see `_hand_over`. The Future's value
+        is whether the mean is finite, or None after an error."""
+        bucket, staging = len(self._pending), self._staging
         done = concurrent.futures.Future()
         self._history.ready(tuple(tensor[0] for tensor in tensors))
-        complete = self._completion(done, last, over, memory, bucket, beside)
 
-        def submit(host: torch.Tensor) -> None:
-            moved = host.data_ptr() - memory.data_ptr()
-            at = [(name, address + moved, *rest) for name, address, *rest in tensors]
-            at += beside.tensors if beside is not None else []
-            self._session.submit(at, step, self._rules.timeout_ms, complete)
+        def at(host: torch.Tensor | None) -> list[tuple]:
+            moved = 0 if host is None else host.data_ptr() - memory.data_ptr()
+            return [(name, address + moved, *rest) for name, address, *rest in tensors]
 
-        def failed(cause: Exception) -> None:
-            try:
-                self._give_up(cause)
-            finally:
-                done.set_result(None)
+        def store() -> None:
+            if memory is not None:
+                staging.store(bucket, memory)
 
-        if memory is None:
-            self._session.submit(tensors, step, self._rules.timeout_ms, complete)
-        else:
-            staging = self._staging
-            done.add_done_callback(lambda _: staging.release(memory))
-            staging.load(bucket, memory, submit, failed)
+        def end(error: DeltawireError | None, report: _core.Report | None) -> None:
+            if memory is not None:
+                staging.release(memory)
+            done.set_result(report.finite if error is None else None)
+
+        step = self._bucket_of_step(bucket, last)
+        self._hand_over(bucket, step, memory, at, end, store=store, over=over, beside=beside)
         self._pending.append(done)
         return done
-
-    def _completion(
-        self,
-        done: concurrent.futures.Future,
-        last: bool,
-        over: Callable[[], None],
-        memory: torch.Tensor | None,
-        bucket: int,
-        beside: Beside | None,
-    ) -> Callable:
-        """What the communication thread calls at the end of a bucket."""
-        history, staging = self._history, self._staging
-        check, who = self._rules.check, self._who
-
-        def complete(error, report):
-            finite = None
-            try:
-                over()
-                if error is not None and check is not None:
-                    error = check.explained(error)
-                error = ended(error)
-                if history.end(error, report, last) is None:
-                    finite = report.finite
-            finally:  # a Future that nobody completes is a wait without a deadline
-                done.set_result(finite)
-
-        def ended(error: DeltawireError | None) -> DeltawireError | None:
-            """Takes what has arrived, unless there is an error. Returns the first error."""
-            try:
-                if error is None and memory is not None:
-                    staging.store(bucket, memory)
-                if beside is not None:
-                    beside.end(error is None)
-            except Exception as cause:
-                return error or gave_up(history.rank, cause, who)
-            return error
-
-        return complete
 
     def _end_step(self) -> None:
         """Ends the step alike on all ranks, after the backward pass and torch's own work."""
@@ -362,9 +279,7 @@ class ShardedHook(Participant):
         at exit in any case. Later backward passes that reduce gradients raise; the model may be
         registered again."""
         super().close()
-        self._staging.close()
         self._handle.remove()
-        self.optimizer_rules.remove()
         if self._agreement is not None:
             self._agreement.close()
 
@@ -374,8 +289,7 @@ class ShardedHook(Participant):
         """
         shards = [shard for group in self._groups for shard in group.shards]
         tensors = [(shard.name, shard.shape, shard.dtype_name) for shard in shards]
-        explained = self._explain(tensors, self._step, self._rules.choice.coded_on)
-        return explained.with_fields(self.optimizer_rules.shown(self._step))
+        return self._explained(tensors)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or

@@ -7,11 +7,10 @@ import torch.distributed as dist
 
 from deltawire.session.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import ExchangeSettings, OptimizerUses, Settings
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import Group, check_free, find_shards, groups_of
-from deltawire.torch.fsdp.hook import ShardedHook, StepRules
+from deltawire.torch.fsdp.hook import ShardedHook
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 
 
@@ -91,9 +90,7 @@ class _Registration:
         except BaseException:
             session.close()
             raise
-        timeout_ms, scale, choice = made.timeout_ms, made.loss_scale, made.choice
-        check = check_for(self._settings.compare_every, self._groups[0].replicas)
-        steps = StepRules(timeout_ms, scale, self._uses, choice, check)
+        steps = made.step_rules(self._uses, self._groups[0].replicas)
         every = self._settings.summary_every
         carrier = self._replicas.carrier
         hook = ShardedHook(

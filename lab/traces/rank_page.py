@@ -79,9 +79,10 @@ def text_of(content: dict) -> str:
 def _conditions(content: dict) -> str:
     loads = [row["speed"]["load"] for row in content["rows"]]
     load = statistics.median(loads) if loads else 0.0
+    cpu = content["machine"].split(" cores of ")[-1]
     text = (
         f"The corpus is that of {content['made_by']}, with the digest `{content['digest'][:16]}`; "
-        f"bits and errors depend on nothing else. Speeds are those of one thread of {_cpu(content)}"
+        f"bits and errors depend on nothing else. Speeds are those of one thread of {cpu}"
     )
     if load > 1.2:
         text += (
@@ -95,10 +96,6 @@ def _conditions(content: dict) -> str:
     if content["missing"]:
         text += f" Left out, because not installed: {', '.join(content['missing'])}."
     return text
-
-
-def _cpu(content: dict) -> str:
-    return content["machine"].split(" cores of ")[-1]
 
 
 def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:

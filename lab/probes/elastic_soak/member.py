@@ -74,8 +74,9 @@ class Member:
         import deltawire
 
         self.knock(session)
+        state = {"weights": self._weights}
         with deltawire.Session(
-            self.task.spec, elastic=True, state=self._state, **session
+            self.task.spec, elastic=True, state=lambda: state, **session
         ) as session:
             if session.joined_state is not None:
                 self._weights[:] = session.joined_state["weights"]
@@ -105,9 +106,6 @@ class Member:
         ids = [each["id"] for each in members]
         digest = hashlib.sha256(weights).hexdigest()
         self.say(("step", step, session.epoch, ids, digest, time.time(), self._doors))
-
-    def _state(self) -> dict[str, np.ndarray]:
-        return {"weights": self._weights}
 
     def _note_leave(self, *_) -> None:
         self.leaves = True

@@ -49,16 +49,14 @@ class Seen:
         parts = []
         if self.kind != "server":
             parts.append(f"{self.replies} of {self.clients} clients")
-            parts += [f"{n} {what}" for n, what in self._missing() if n]
+            missing = (self.refused, "refused"), (self.silent, "silent")
+            parts += [f"{n} {what}" for n, what in missing if n]
             sent = self.down_bytes + self.up_bytes
             parts.append(f"down {self.down_bytes:,} bytes, up {self.up_bytes:,}")
             if sent:
                 parts.append(f"{self.raw_bytes / sent:,.1f} times smaller")
         parts += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
         return f"deltawire: round {self.round} {self.kind}: " + "; ".join(parts)
-
-    def _missing(self) -> tuple[tuple[int, str], ...]:
-        return (self.refused, "refused"), (self.silent, "silent")
 
 
 def live_line(seen: Seen) -> None:

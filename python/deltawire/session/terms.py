@@ -70,7 +70,7 @@ class Difference:
     @property
     def needs_whole(self) -> bool:
         """Whether the texts show too little of it to explain the difference."""
-        return self.name == "model" or any(_is_short(value) for value, _ in self.parties)
+        return self.name == "model" or any("... " in value for value, _ in self.parties)
 
 
 def check(texts: Sequence[str], whole_of: Callable[[int, str], Whole] | None = None) -> None:
@@ -153,10 +153,6 @@ def _short(value: Whole) -> str:
         return value
     start = value.encode()[:_SHOWN].decode(errors="ignore")
     return f"{start}... {_digest([value])}"
-
-
-def _is_short(value: str) -> bool:
-    return "... " in value
 
 
 def _digest(lines: Sequence[str]) -> str:

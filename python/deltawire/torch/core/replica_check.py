@@ -92,17 +92,12 @@ class ReplicaCheck:
 def sums_of(weights: Iterable[torch.Tensor]) -> list[int]:
     """The sum of each tensor's bits as integers: exact in any order. Of tensors of 16 or 32 bits;
     waits for their devices."""
-    return [int(sum(map(_sum_of, _words_of(each).split(_ELEMENTS)), 0)) for each in weights]
+    words = (each.detach().view(_WORDS[each.element_size()]).reshape(-1) for each in weights)
+    return [
+        int(sum(part.sum(dtype=torch.int64) for part in each.split(_ELEMENTS))) for each in words
+    ]
 
 
 def digest_of_sums(sums: Sequence[int]) -> int:
     """64 bits for `_core.Step.agreed`."""
     return int.from_bytes(hashlib.sha256(repr(list(sums)).encode()).digest()[:8], "little")
-
-
-def _words_of(weight: torch.Tensor) -> torch.Tensor:
-    return weight.detach().view(_WORDS[weight.element_size()]).reshape(-1)
-
-
-def _sum_of(words: torch.Tensor) -> torch.Tensor:
-    return words.sum(dtype=torch.int64)

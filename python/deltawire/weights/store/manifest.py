@@ -122,7 +122,8 @@ class Manifest:
     def without_old(self, keep: int) -> "Manifest":
         """The manifest of the last `keep` versions, and of those that they are made from."""
         oldest = max(0, len(self.versions) - keep)
-        snapshots = [i for i in range(oldest + 1) if _has_snapshot(self.versions[i])]
+        whole = [any(f.base is None for f in each.files) for each in self.versions[: oldest + 1]]
+        snapshots = [i for i, is_whole in enumerate(whole) if is_whole]
         kept = self.versions[snapshots[-1] :] if snapshots else self.versions
         # Of a version before the first, whatever its weights are, a reader begins with a snapshot.
         left = tuple(each for each in self.abandoned if each.version >= kept[0].version)
@@ -155,10 +156,6 @@ def new_name(version: int, base: int | None) -> str:
 def is_own_name(name: str) -> bool:
     """Whether a file's name is one that `new_name` could give: others are not the store's."""
     return _OWN_NAME.fullmatch(name) is not None
-
-
-def _has_snapshot(version: Version) -> bool:
-    return any(file.base is None for file in version.files)
 
 
 def to_bytes(manifest: Manifest) -> bytes:
@@ -209,7 +206,8 @@ def _from_fields(fields: dict) -> Manifest:
             _require(_FILE_NAME.fullmatch(file.name) and _SHA256.fullmatch(file.sha256), "a file")
             _require(type(file.bytes) is int and 0 <= file.bytes < 2**63, "a file's size")
             _require(file.base is None or file.base in known, "a patch's base")
-        _require(all(map(_is_text, (*each["tied"], *each["tied"].values()))), "tied tensors")
+        tied = (*each["tied"], *each["tied"].values())
+        _require(all(isinstance(name, str) for name in tied), "tied tensors")
         versions.append(Version(number, each["digest"], files, dict(each["tied"])))
         known.add(number)
     retired = fields["retired"]
@@ -225,10 +223,6 @@ def _from_fields(fields: dict) -> Manifest:
     return Manifest(
         fields["generation"], fields["published"], tuple(versions), dict(retired), abandoned
     )
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _require(condition: object, what: str) -> None:

@@ -210,11 +210,7 @@ class MeanDigest:
         sums = [torch.zeros((), dtype=torch.int64, device=self._device) for _ in range(2)]
         for first in range(0, len(words), _ELEMENTS):
             block = words[first : first + _ELEMENTS]
-            places = self._odd[: len(block)] + _as_int32(2 * first)
+            places = self._odd[: len(block)] + ((2 * first + 2**31) % 2**32 - 2**31)  # as int32
             sums[0] += (block * places).sum(dtype=torch.int64)
             sums[1] += ((block ^ places) * _FACTOR).sum(dtype=torch.int64)
         return sums
-
-
-def _as_int32(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31

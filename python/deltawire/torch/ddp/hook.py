@@ -26,7 +26,7 @@ from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.unexchanged import Unexchanged
 from deltawire.torch.metrics.explanation import Explanation
-from deltawire.torch.metrics.scalars import profiled, profiled_until
+from deltawire.torch.metrics.scalars import profiled
 from deltawire.torch.participant import DetachedSession, GradientHook, Participant, weakly
 
 _AFTER_CLOSE = (
@@ -119,7 +119,7 @@ class Hook(GradientHook):
             self._unexchanged.buckets += 1
         pending = PendingBucket(self._staging, bucket)
         self._end.add(pending)
-        with profiled_until(pending.exchanged, f"deltawire::exchange bucket {pending.index}"):
+        with profiled(f"deltawire::exchange bucket {pending.index}", pending.exchanged):
             try:
                 with profiled("deltawire::submit"):
                     self._submit(bucket, pending)

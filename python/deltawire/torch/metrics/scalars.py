@@ -69,22 +69,17 @@ def summary(steps: int, records: Sequence[dict], rows: Sequence[TensorRow]) -> s
     )
 
 
-def profiled(name: str) -> contextlib.AbstractContextManager:
-    """A range in torch's profiler, if that is running."""
-    if not torch.autograd.profiler._is_profiler_enabled:
-        return contextlib.nullcontext()
-    return torch.profiler.record_function(name)
-
-
 @contextlib.contextmanager
-def profiled_until(end: torch.futures.Future, name: str) -> Iterator[None]:
-    """A range in torch's profiler that lasts until the Future completes, on whichever thread."""
+def profiled(name: str, until: torch.futures.Future | None = None) -> Iterator[None]:
+    """A range in torch's profiler, if that is running: of the block, or until the Future completes,
+    on whichever thread."""
     if not torch.autograd.profiler._is_profiler_enabled:
         yield
         return
     with torch.profiler.record_function(name) as span:
         yield
-        span._call_end_callbacks_on_future(end)
+        if until is not None:
+            span._call_end_callbacks_on_future(until)
 
 
 def _numbers(prefix: str, values: dict, leave_out=()) -> Iterator[tuple[str, float]]:

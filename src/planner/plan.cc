@@ -159,31 +159,31 @@ Result<BreakEven> break_even(const Workload& workload, const Site& site, const C
                              double least_gain) {
   if (!(least_gain >= 0 && least_gain < 1)) return bad_gain(least_gain);
   const double rate = site.link.up_bytes_per_second;
-  for (const double up : {rate, kSlowestLink, kFastestLink}) {  // so that nothing between them fails
-    RETURN_IF_ERROR(predict(workload, up == rate ? site : with_rate(site, up), figures));
-  }
   // Below 0: the codec pays.
-  const auto difference = [&](double up) {
-    const Site there = with_rate(site, up);
-    return predict(workload, there, figures).value().step_seconds -
-           (1 - least_gain) * predict_plain(workload, there).value().step_seconds;
+  const auto difference = [&](double up) -> Result<double> {
+    const Site there = up == rate ? site : with_rate(site, up);
+    ASSIGN_OR_RETURN(const Prediction coded, predict(workload, there, figures));
+    ASSIGN_OR_RETURN(const Prediction plain, predict_plain(workload, there));
+    return coded.step_seconds - (1 - least_gain) * plain.step_seconds;
   };
   // Between a rate at which it pays and one at which it doesn't: the latter, as near as can be.
-  const auto found = [&](BreakEven::Kind kind, double pays, double loses) {
+  const auto found = [&](BreakEven::Kind kind, double pays, double loses) -> Result<BreakEven> {
     for (int step = 0; step < kBisections; ++step) {
       const double middle = std::sqrt(pays * loses);
-      (difference(middle) < 0 ? pays : loses) = middle;
+      ASSIGN_OR_RETURN(const double there, difference(middle));
+      (there < 0 ? pays : loses) = middle;
     }
     return BreakEven{kind, loses};
   };
+  ASSIGN_OR_RETURN(const double here, difference(rate));
   double low = kSlowestLink;
-  if (difference(low) >= 0) {
-    return difference(rate) >= 0 ? BreakEven{} : found(BreakEven::Kind::kAbove, rate, low);
-  }
+  ASSIGN_OR_RETURN(const double slowest, difference(low));
+  if (slowest >= 0) return here >= 0 ? BreakEven{} : found(BreakEven::Kind::kAbove, rate, low);
   const double ratio = std::pow(kFastestLink / kSlowestLink, 1.0 / kScanSteps);
   for (int i = 1; i <= kScanSteps; ++i) {
     const double high = i == kScanSteps ? kFastestLink : kSlowestLink * std::pow(ratio, i);
-    if (difference(high) >= 0) return found(BreakEven::Kind::kAt, low, high);
+    ASSIGN_OR_RETURN(const double there, difference(high));
+    if (there >= 0) return found(BreakEven::Kind::kAt, low, high);
     low = high;
   }
   return BreakEven{BreakEven::Kind::kAlways, kFastestLink};

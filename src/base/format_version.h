@@ -3,10 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
+#include "base/crc32c.h"
+#include "base/errors.h"
+#include "base/little_endian.h"
 #include "deltawire/result.h"
+#include "deltawire/tensor.h"
 
 namespace deltawire {
 
@@ -30,6 +35,26 @@ inline Status check_format_version(std::string_view what, std::uint64_t found, F
   message += found > read.newest ? "use a newer version of deltawire"
                                  : "use the version of deltawire that wrote it, or write it again";
   return fail(ErrorCode::kUnsupportedVersion, message);
+}
+
+// Of a saved state, of which errors say `what` it is: eight bytes of magic, u32 version and what else is in
+// its head, a body, and the CRC-32C of these. Returns the body. Errors: kTruncated, kCorrupt,
+// kUnsupportedVersion.
+inline Result<Bytes> body_of_state(const std::string& what, Bytes state, std::string_view magic,
+                                   FormatVersions read, std::uint64_t head_bytes) {
+  constexpr std::uint64_t kCrcBytes = 4;
+  if (state.size() < head_bytes + kCrcBytes) {
+    return truncated(what + ": " + std::to_string(state.size()) + " bytes are too few");
+  }
+  if (std::memcmp(state.data(), magic.data(), magic.size()) != 0) {
+    return corrupt(what + ": wrong magic; these bytes are something else");
+  }
+  RETURN_IF_ERROR(check_format_version(what, load_le<std::uint32_t>(state.data() + magic.size()), read));
+  const Bytes checked = state.first(state.size() - kCrcBytes);
+  if (crc32c(checked) != load_le<std::uint32_t>(state.data() + checked.size())) {
+    return corrupt(what + ": the checksum is wrong; the bytes changed or were cut");
+  }
+  return checked.subspan(head_bytes);
 }
 
 }  // namespace deltawire

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cassert>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -92,25 +91,12 @@ std::vector<std::byte> save_residuals(const ResidualStore& store, std::uint64_t 
 }
 
 Status load_residuals(Bytes state, std::uint64_t params_hash, ResidualStore& store) {
-  if (state.size() < kHeadBytes + 4) {
-    return fail(ErrorCode::kTruncated,
-                "channel state: " + std::to_string(state.size()) + " bytes are too few");
-  }
-  if (std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0) {
-    return corrupt("channel state: wrong magic; these bytes are no saved channel");
-  }
-  const auto version = load_le<std::uint32_t>(state.data() + 8);
-  RETURN_IF_ERROR(check_format_version("channel state", version, kVersion));
-  const Bytes body = state.first(state.size() - 4);
-  if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
-    return corrupt("channel state: the checksum is wrong; the bytes changed or were cut");
-  }
+  ASSIGN_OR_RETURN(Bytes rest, body_of_state("channel state", state, kMagic, kVersion, kHeadBytes));
   if (load_le<std::uint64_t>(state.data() + 16) != params_hash) {
     return mismatch(
         "channel state: saved with another codec, parameters or policy; load it with the same spec");
   }
   const auto entries = load_le<std::uint32_t>(state.data() + 12);
-  Bytes rest = body.subspan(kHeadBytes);
   for (std::uint32_t i = 0; i < entries; ++i) {
     RETURN_IF_ERROR(load_entry(rest, store));
   }

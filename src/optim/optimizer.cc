@@ -1,7 +1,6 @@
 #include "deltawire/optimizer.h"
 
 #include <cassert>
-#include <cstring>
 #include <utility>
 
 #include "base/byte_writer.h"
@@ -56,25 +55,6 @@ constexpr std::uint64_t kEntryHeadBytes = 20;  // u32 length of the name, u64 st
 
 Status ends_early() {
   return truncated("optimizer state: ends within an entry; the bytes were cut");
-}
-
-Status check_head(Bytes state, OptimizerKind kind) {
-  if (state.size() < kHeadBytes + 4) {
-    return truncated("optimizer state: " + std::to_string(state.size()) + " bytes are too few");
-  }
-  if (std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0) {
-    return corrupt("optimizer state: wrong magic; these bytes are not a saved optimizer");
-  }
-  const auto version = load_le<std::uint32_t>(state.data() + 8);
-  RETURN_IF_ERROR(check_format_version("optimizer state", version, kVersion));
-  const Bytes body = state.first(state.size() - 4);
-  if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
-    return corrupt("optimizer state: the checksum is wrong; the bytes changed or were cut");
-  }
-  if (load_le<std::uint32_t>(state.data() + 12) != static_cast<std::uint32_t>(kind)) {
-    return mismatch("optimizer state: saved by another kind of optimizer; load it with the same kind");
-  }
-  return {};
 }
 
 }  // namespace
@@ -202,11 +182,13 @@ std::vector<std::byte> Optimizer::save() const {
 }
 
 Status Optimizer::load(Bytes bytes) {
-  RETURN_IF_ERROR(check_head(bytes, settings_.kind));
+  ASSIGN_OR_RETURN(Bytes rest, body_of_state("optimizer state", bytes, kMagic, kVersion, kHeadBytes));
+  if (load_le<std::uint32_t>(bytes.data() + 12) != static_cast<std::uint32_t>(settings_.kind)) {
+    return mismatch("optimizer state: saved by another kind of optimizer; load it with the same kind");
+  }
   const auto entries = load_le<std::uint32_t>(bytes.data() + 16);
   const std::uint64_t moments =
       (has_first_moment(settings_.kind) ? 1U : 0U) + (has_second_moment(settings_.kind) ? 1U : 0U);
-  Bytes rest = bytes.subspan(kHeadBytes, bytes.size() - kHeadBytes - 4);
   decltype(states_) loaded;
   for (std::uint32_t i = 0; i < entries; ++i) {
     if (rest.size() < kEntryHeadBytes) return ends_early();

@@ -1,7 +1,6 @@
 #include "server/saved_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -68,28 +67,16 @@ std::vector<std::byte> StateWriter::finish() {
 }
 
 Result<StateReader> StateReader::open(Bytes state, const StateHead& expected) {
-  const std::string whose = expected.whose == StateOf::kServer ? "a server's state" : "a worker's state";
-  const std::string what = whose + ": ";
-  const std::string_view magic = magic_of(expected.whose);
-  if (state.size() < kHeadBytes + kCrcBytes) {
-    return truncated(what + std::to_string(state.size()) + " bytes are too few");
-  }
-  if (std::memcmp(state.data(), magic.data(), magic.size()) != 0) {
-    return corrupt(what + "wrong magic; these bytes are something else");
-  }
-  const auto version = load_le<std::uint32_t>(state.data() + 8);
-  RETURN_IF_ERROR(check_format_version(whose, version, kVersion));
-  const Bytes body = state.first(state.size() - kCrcBytes);
-  if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
-    return corrupt(what + "the checksum is wrong; the bytes changed or were cut");
-  }
+  const std::string what = expected.whose == StateOf::kServer ? "a server's state" : "a worker's state";
+  ASSIGN_OR_RETURN(const Bytes rest,
+                   body_of_state(what, state, magic_of(expected.whose), kVersion, kHeadBytes));
   if (load_le<std::uint64_t>(state.data() + 24) != expected.hash ||
       load_le<std::uint32_t>(state.data() + 12) != expected.parts) {
     return mismatch(what +
-                    "of another rank, model, number of servers, or other codecs; load it where it was "
+                    ": of another rank, model, number of servers, or other codecs; load it where it was "
                     "saved");
   }
-  return StateReader(load_le<std::uint64_t>(state.data() + 16), body.subspan(kHeadBytes));
+  return StateReader(load_le<std::uint64_t>(state.data() + 16), rest);
 }
 
 Result<std::uint64_t> StateReader::number() {

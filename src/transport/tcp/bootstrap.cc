@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "base/environment.h"
 #include "base/errors.h"
 #include "transport/process/machine.h"
 #include "transport/tcp/descriptors.h"
@@ -58,14 +57,13 @@ std::string describe_distance(const std::vector<PeerSockets>& sockets, std::chro
 }  // namespace
 
 Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options,
-                     EncryptionPolicy policy)
+                     EncryptionPolicy policy, bool asks_for_bbr)
     : options_(options),
       policy_(std::move(policy)),
       own_(listener->endpoint()),
       endpoints_(options.endpoints),
       peer_table_(options),
-      more_streams_(options.streams, is_switched_on("DELTAWIRE_BBR").value_or(true), options.rank,
-                    options.world_size),
+      more_streams_(options.streams, asks_for_bbr, options.rank, options.world_size),
       roll_call_(options.rank, options.world_size, shares_of(options)),
       pending_connections_(std::move(listener), options.world_size, policy_),
       end_(MachineClock::now() + options.connect_timeout),

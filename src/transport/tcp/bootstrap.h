@@ -21,7 +21,9 @@ namespace deltawire {
 
 class Bootstrap {
  public:
-  Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options, EncryptionPolicy policy);
+  // `asks_for_bbr`: as of MoreStreams.
+  Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options, EncryptionPolicy policy,
+            bool asks_for_bbr);
 
   struct Met {
     std::vector<PeerSockets> sockets;

@@ -5,7 +5,6 @@
 #include "deltawire/connect.h"
 #include "transport/mesh/control_message.h"
 #include "transport/tcp/bootstrap.h"
-#include "transport/tcp/local_socket.h"
 #include "transport/tcp/long_line.h"
 
 namespace deltawire {
@@ -62,18 +61,18 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   ASSIGN_OR_RETURN(auto tls, TlsContext::make(options.token));
   EncryptionPolicy policy{options.encryption, std::move(tls)};
   ASSIGN_OR_RETURN(const bool may_share, is_switched_on("DELTAWIRE_SHARED_MEMORY"));
-  ASSIGN_OR_RETURN(const bool wants_bbr, is_switched_on("DELTAWIRE_BBR"));
+  ASSIGN_OR_RETURN(const bool asks_for_bbr, wants_bbr());
   ASSIGN_OR_RETURN(const int streams, wanted_streams());
   MeshOptions own = options;
   if (options.streams == 0) own.streams = streams;
   if (options.link.carrier) own.streams = 1;  // only lengths go there
   own.shared_memory = options.shared_memory && may_share;
-  Result<Bootstrap::Met> met = Bootstrap(std::move(tcp), own, std::move(policy)).run();
+  Result<Bootstrap::Met> met = Bootstrap(std::move(tcp), own, std::move(policy), asks_for_bbr).run();
   if (!met) {
     options.names.to_numbers(met.error());
     return forward_error(met);
   }
-  if (wants_bbr) {
+  if (asks_for_bbr) {
     const std::string refused = fit_long_lines(options.rank, met->sockets);
     if (!refused.empty() && options.notice) options.notice(refused);
   }

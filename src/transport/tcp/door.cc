@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "base/environment.h"
 #include "base/errors.h"
 #include "base/little_endian.h"
 #include "base/os_error.h"
@@ -112,7 +111,7 @@ class TcpLine final : public Line {
  private:
   // The mesh of the same job, if any, says what is wrong with the switch, and that BBR is refused.
   static Connection& suited(Connection& connection) {
-    if (is_switched_on("DELTAWIRE_BBR").value_or(true)) (void)ask_for_bbr(connection);
+    if (wants_bbr().value_or(true)) (void)ask_for_bbr(connection);
     return connection;
   }
   static iovec piece_of(Bytes bytes) noexcept {

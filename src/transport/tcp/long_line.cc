@@ -11,7 +11,6 @@
 #include "base/errors.h"
 #include "base/os_error.h"
 #include "transport/tcp/descriptors.h"
-#include "transport/tcp/local_socket.h"
 
 namespace deltawire {
 namespace {
@@ -33,6 +32,10 @@ int ask_for_bbr(int fd) noexcept {
 int ask_for_bbr(const Connection& line, std::chrono::microseconds least) noexcept {
   const auto round_trip = line.state().round_trip;
   return round_trip.count() == 0 || round_trip < least ? 0 : ask_for_bbr(line.get());
+}
+
+Result<bool> wants_bbr() {
+  return is_switched_on("DELTAWIRE_BBR");
 }
 
 int streams_for(const LineState& line, int wanted) {

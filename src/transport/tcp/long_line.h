@@ -30,6 +30,9 @@ int ask_for_bbr(int fd) noexcept;
 // The same on a connection whose round trip is at least that long; 0 on others.
 int ask_for_bbr(const Connection& line, std::chrono::microseconds least = kLongRoundTrip) noexcept;
 
+// Whether the environment's DELTAWIRE_BBR leaves that on.
+Result<bool> wants_bbr();
+
 // How many data streams a line gets: `wanted`, or if that is 0 what its round trip and congestion control ask
 // for. 1 where it is no TCP.
 int streams_for(const LineState& line, int wanted);

@@ -3,7 +3,6 @@
 #include <cassert>
 #include <new>
 
-#include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/errors.h"
 #include "base/no_memory.h"

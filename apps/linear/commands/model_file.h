@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/outcome.h"
 #include "linear/objective.h"
 
 namespace deltawire::linear {

@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "base/bit_functions.h"
+#include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/kernels/magnitude.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 

@@ -4,7 +4,6 @@
 
 #include "base/float_bits.h"
 #include "codecs/halves/halves_ops.h"
-#include "codecs/kernels/magnitude.h"
 #include "codecs/kernels/prefetch.h"
 
 namespace deltawire::halves::DELTAWIRE_TARGET {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "codecs/kernels/magnitude.h"
+#include "base/float_bits.h"
 
 namespace deltawire {
 

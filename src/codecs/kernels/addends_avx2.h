@@ -5,7 +5,6 @@
 
 #include <immintrin.h>
 
-#include "base/bit_functions.h"
 #include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/prefetch.h"

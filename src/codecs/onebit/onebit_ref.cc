@@ -1,7 +1,7 @@
 #include <cstdint>
 
+#include "base/float_bits.h"
 #include "codecs/kernels/lanes.h"
-#include "codecs/kernels/magnitude.h"
 #include "codecs/onebit/onebit_ops.h"
 
 namespace deltawire::onebit::DELTAWIRE_TARGET {

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/sign_bits.h"
 #include "codecs/target_id.h"

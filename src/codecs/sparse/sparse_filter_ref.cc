@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/bit_functions.h"
 #include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {

@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "base/bits.h"
-#include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/rice.h"

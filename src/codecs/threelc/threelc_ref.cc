@@ -5,8 +5,8 @@
 
 #include "base/bit_functions.h"
 #include "base/bits.h"
+#include "base/float_bits.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/magnitude.h"
 #include "codecs/threelc/threelc_ops.h"
 
 namespace deltawire::threelc::DELTAWIRE_TARGET {

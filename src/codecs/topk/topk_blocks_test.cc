@@ -49,32 +49,12 @@ Floats far_from_zero(std::uint64_t count, std::uint64_t seed) {
 TEST(TopkBins, ByHand) {
   // d = sqrt(8 * 16 / 7): 4 is 0.94 of it.
   const auto part = coded("topk:k=0.99,values=2bit", {4, 4, 4, -4, -4, -4, 4, -4});
-  EXPECT_EQ(to_ints(part.payload), (Ints{0,
-                                         8,
-                                         0,
-                                         0,
-                                         0,
-                                         0,
-                                         0,
-                                         0b0,
-                                         0,
-                                         0,
-                                         0,
-                                         0,
-                                         0,
-                                         0,
-                                         0x80,
-                                         0xC0,
-                                         0,
-                                         0,
-                                         0,
-                                         0,
-                                         0,
-                                         0,
-                                         0x80,
-                                         0x40,
-                                         0b01'11'11'11,
-                                         0b01'11'01'01}));
+  const std::span<const std::byte> bytes(part.payload);
+  ASSERT_EQ(bytes.size(), 26U);
+  EXPECT_EQ(to_ints(bytes.first(8)), (Ints{0, 8, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(to_ints(bytes.subspan(8, 8)), (Ints{0, 0, 0, 0, 0, 0, 0x80, 0xC0}));
+  EXPECT_EQ(to_ints(bytes.subspan(16, 8)), (Ints{0, 0, 0, 0, 0, 0, 0x80, 0x40}));
+  EXPECT_EQ(to_ints(bytes.subspan(24)), (Ints{0b01'11'11'11, 0b01'11'01'01}));
   EXPECT_EQ(part.scalar, 0U);
 }
 

@@ -12,7 +12,6 @@
 #include "base/float_bits.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/magnitude.h"
 #include "codecs/pair_codec.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"

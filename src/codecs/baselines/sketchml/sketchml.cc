@@ -8,10 +8,10 @@
 
 #include "base/checked.h"
 #include "base/errors.h"
+#include "base/float_bits.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/baselines/sketchml/sketchml_chunk.h"
-#include "codecs/kernels/magnitude.h"
 #include "codecs/pair_codec.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"

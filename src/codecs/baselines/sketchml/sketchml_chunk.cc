@@ -3,7 +3,6 @@
 #include "base/bits.h"
 #include "base/float_bits.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/magnitude.h"
 
 namespace deltawire::sketchml {
 

@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "base/float_bits.h"
 #include "codecs/fixed_codec.h"
-#include "codecs/kernels/magnitude.h"
 #include "codecs/registration.h"
 #include "codecs/spec_string.h"
 

@@ -57,18 +57,18 @@ std::size_t SocketLink::unacknowledged() noexcept {
   return ::ioctl(fd(), SIOCOUTQ, &bytes) != 0 ? 0 : static_cast<std::size_t>(bytes);
 }
 
-LineState SocketLink::state() const noexcept {
+LineState SocketLink::state_of(int socket) noexcept {
   LineState state;
   tcp_info info{};
   socklen_t length = sizeof info;
-  if (::getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return state;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return state;
   if (info.tcpi_min_rtt != ~std::uint32_t{0}) state.round_trip = std::chrono::microseconds(info.tcpi_min_rtt);
   state.bytes_sent = info.tcpi_bytes_sent;
   state.bytes_resent = info.tcpi_bytes_retrans;
   state.segment_bytes = info.tcpi_snd_mss;
   std::array<char, 16> control{};  // the kernel's names fit, and need no memory of their own
   length = control.size() - 1;
-  if (::getsockopt(fd(), IPPROTO_TCP, TCP_CONGESTION, control.data(), &length) == 0) {
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, control.data(), &length) == 0) {
     state.congestion_control = control.data();
   }
   return state;

@@ -17,7 +17,8 @@ class SocketLink final : public Link {
   bool stands_alone() const noexcept override { return true; }
   bool delivered() noexcept override;
   std::size_t unacknowledged() noexcept override;
-  LineState state() const noexcept override;
+  LineState state() const noexcept override { return state_of(fd()); }
+  static LineState state_of(int socket) noexcept;
 
  private:
   GuardedFd socket_;

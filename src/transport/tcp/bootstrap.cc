@@ -33,8 +33,7 @@ bool is_missing(const PeerTable& table, int rank) noexcept {
 // A line that is shaped or broken on purpose carries all that a rank gives.
 RollCall::Shares shares_of(const MeshOptions& options) noexcept {
   if (!options.shared_memory) return RollCall::Shares::kNothing;
-  const bool is_plain = !options.link.shape && !options.link.wrap;
-  return is_plain ? RollCall::Shares::kAreasToo : RollCall::Shares::kRings;
+  return options.link.shape || options.link.wrap ? RollCall::Shares::kRings : RollCall::Shares::kAreasToo;
 }
 
 Bootstrap::Met with_shared_memory(std::vector<PeerSockets> sockets, RollCall& call,
@@ -46,12 +45,14 @@ Bootstrap::Met with_shared_memory(std::vector<PeerSockets> sockets, RollCall& ca
 }
 
 // Where the time was too short for the lines. Some ten messages follow each other until all have met.
-std::string describe_distance(const std::vector<PeerSockets>& sockets, std::chrono::milliseconds time) {
+std::string describe_distance(const std::vector<PeerSockets>& met, const std::vector<Dialer>& dialers,
+                              std::chrono::milliseconds time) {
   std::chrono::microseconds longest{};
-  for (const PeerSockets& peer : sockets) longest = std::max(longest, peer.control.state().round_trip);
-  const std::string trip = std::to_string(longest / std::chrono::milliseconds(1));
+  for (const PeerSockets& peer : met) longest = std::max(longest, peer.control.state().round_trip);
+  for (const Dialer& dialer : dialers) longest = std::max(longest, dialer.findings().round_trip);
   if (16 * longest < time) return {};
-  return "; a round trip takes " + trip + " ms, and meeting up to 16: give a longer connect_timeout";
+  return " (A round trip takes " + std::to_string(longest / std::chrono::milliseconds(1)) +
+         " ms, and meeting up to 16: give a longer connect_timeout.)";
 }
 
 }  // namespace
@@ -310,7 +311,7 @@ Error Bootstrap::refused_by(const Dialer& dialer) const {
 // An error that names this rank.
 Error Bootstrap::found(ErrorCode code, std::string message, int suspect) const {
   if (code == ErrorCode::kTimeout)
-    message += describe_distance(peer_table_.sockets(), options_.connect_timeout);
+    message += describe_distance(peer_table_.sockets(), dialers_, options_.connect_timeout);
   return {.code = code,
           .message = std::move(message),
           .suspect = suspect,

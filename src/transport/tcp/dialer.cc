@@ -146,18 +146,15 @@ void Dialer::greet(Deadline now, const Token& token, const Claims& own, const En
   const Connected connected = connection_state(socket_.get());
   if (connected == Connected::kNotYet) return;
   end_dialing(connected);
-  if (connected != Connected::kYes) {
-    pause(now);
-    return;
-  }
   const auto nonce = random_nonce();
-  if (!nonce) {
+  if (connected != Connected::kYes || !nonce) {
     pause(now);
     return;
   }
   Claims claims = own;
   claims.stream = stream_;
   claims.peer = static_cast<std::uint32_t>(rank_);
+  findings_.round_trip = SocketLink::state_of(socket_.get()).round_trip;
   greeting_.emplace(std::move(socket_), policy, token, claims, *nonce);
   talks_since_ = now;
   findings_.is_talking = true;

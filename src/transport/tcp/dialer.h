@@ -48,6 +48,7 @@ struct Findings {
   bool was_busy = false;                       // likewise: it had too many strangers
   TlsLink::End tls_end = TlsLink::End::kNone;  // of the last attempt that got so far
   int hang_ups = 0;                            // after this rank's proof
+  std::chrono::microseconds round_trip{};      // of the last attempt that met somebody; 0 if not by TCP
   int socket_error = 0;                        // why the last call for a socket failed; 0 if it didn't
 };
 

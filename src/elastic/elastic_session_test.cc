@@ -328,8 +328,9 @@ TEST_F(Elastic, MissingRanksAreNamedAndThoseThatLeft) {
   start(program);
   EXPECT_EQ(end_of(2).code, ErrorCode::kTimeout);
   EXPECT_EQ(end_of(0).code, ErrorCode::kTimeout);
-  EXPECT_STREQ(end_of(0).message.data(),
-               "rank 0 waited 4 s for ranks 2 (which has come and left), 3; were they started?");
+  EXPECT_STREQ(
+      end_of(0).message.data(),
+      "rank 0 waited 4 s for ranks 2 (which has come and left), 3; were they started, with the same token?");
   EXPECT_EQ(end_of(1).code, ErrorCode::kTimeout);
 }
 

@@ -15,7 +15,14 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Clock::duration kLook = 10ms;
-constexpr Clock::duration kTelling = 10s;  // at most, for ranks that come after the founding has failed
+constexpr Clock::duration kTelling = 10s;      // at most, for ranks that come after the founding has failed
+constexpr Clock::duration kPause = 200ms;      // before a door is tried again at which nobody answered
+constexpr Clock::duration kTellPause = 200ms;  // between two reports of how far a process is
+// Of a process's time to get in: how long a member may be silent, if that is more than kSilence. Nobody waits
+// for such a process, and machines that start many at once are slow.
+constexpr int kPatiencePart = 4;
+constexpr std::size_t kWhyMost = 1000;
+constexpr std::uint64_t kLayoutMax = std::uint64_t{64} << 20;
 
 std::string rank_text(int rank) {
   return "rank " + std::to_string(rank);
@@ -51,7 +58,7 @@ class Founding {
     const std::string rank = rank_text(found->rank);
     if (found->world_size != world_size_) {
       return rank + " was started for " + std::to_string(found->world_size) + " ranks, rank 0 for " +
-             std::to_string(world_size_);
+             std::to_string(world_size_) + "; start all with the same number";
     }
     if (found->rank <= 0 || found->rank >= world_size_) {
       return rank + " is not in a world of " + std::to_string(world_size_);
@@ -61,8 +68,7 @@ class Founding {
     }
     const auto before = ranks_.find(found->rank);
     if (before != ranks_.end() && before->second->line->is_waiting()) {
-      const std::string why =
-          "two processes call themselves rank " + std::to_string(found->rank) + "; give each its own rank";
+      const std::string why = "two processes call themselves " + rank + "; give each its own rank";
       (void)peer->line->say(Refused{ErrorCode::kMismatch, why});
     } else {
       ranks_[found->rank] = peer;
@@ -84,7 +90,7 @@ class Founding {
 
   Result<Agreement> time_out(const std::string& missing) {
     const std::string text = "rank 0 waited " + seconds_text(context_.options.connect_timeout) +
-                             " s for ranks " + missing + "; were they started?";
+                             " s for ranks " + missing + "; were they started, with the same token?";
     for (const auto& [rank, peer] : ranks_) (void)peer->line->say(Refused{ErrorCode::kTimeout, text});
     return fail(ErrorCode::kTimeout, text, std::stoi(missing));
   }
@@ -136,20 +142,6 @@ class Founding {
 Result<Agreement> found_session(MeetingContext& context, int world_size) {
   return Founding(context, world_size).run();
 }
-
-namespace {
-
-using namespace std::chrono_literals;
-
-constexpr Clock::duration kPause = 200ms;      // before a door is tried again at which nobody answered
-constexpr Clock::duration kTellPause = 200ms;  // between two reports of how far a process is
-// Of a process's time to get in: how long a member may be silent, if that is more than kSilence. Nobody waits
-// for such a process, and machines that start many at once are slow.
-constexpr int kPatiencePart = 4;
-constexpr std::size_t kWhyMost = 1000;
-constexpr std::uint64_t kLayoutMax = std::uint64_t{64} << 20;
-
-}  // namespace
 
 Arrival::Arrival(MeetingContext& context, StateReceiver* receiver, Deadline end)
     : context_(context),

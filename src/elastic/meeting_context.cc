@@ -18,7 +18,10 @@ Status MeetingContext::check_open(const char* meanwhile) const {
 }
 
 Result<std::unique_ptr<Listener>> MeetingContext::listen() const {
-  return listen_tcp(reception->address().host, options.ports);
+  auto listener = listen_tcp(reception->address().host, options.ports);
+  if (!listener && listener.error().code == ErrorCode::kAddressInUse)
+    listener.error().message += "; a member of an elastic session needs two ports, one of them for its door";
+  return listener;
 }
 
 Result<std::vector<std::byte>> MeetingContext::share() const {

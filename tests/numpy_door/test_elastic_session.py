@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from elastic_steps import ELEMENTS
 from member_door import members_at
-from members import LIMIT, SECRET, settings
+from members import LIMIT, SECRET, session_of, settings
 from ports import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,3 +71,9 @@ def test_errors_that_end_the_session_name_the_epoch() -> None:
         assert caught.value.code == "NotFinite" and caught.value.epoch == 0
         with pytest.raises(deltawire.DeltawireError, match=r"\(epoch 0\)"):
             session.all_reduce({"x": np.zeros(ELEMENTS, np.float32)})
+
+
+def test_a_member_has_two_ports(address):
+    port = address.rpartition(":")[2]
+    with pytest.raises(deltawire.DeltawireError, match="needs two ports, one of them for its door"):
+        session_of(0, 1, address, port=port)

@@ -80,7 +80,9 @@ class Judge {
     std::string text = line.no_answer->text();
     switch (line.no_answer->code) {
       case ErrorCode::kPeerLost:
-        return add(true, text, "start " + serve + " there; if it runs, a firewall refuses");
+        return add(
+            true, text,
+            "check the name or address, and start " + serve + " there; if it runs, a firewall refuses");
       case ErrorCode::kTimeout:
         return add(true, text,
                    "open TCP port " + std::to_string(line.at.port) + " of " + line.at.host +

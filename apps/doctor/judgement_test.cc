@@ -61,7 +61,8 @@ TEST(Judgement, WhoDoesNotAnswerIsNamedWithWhatToDo) {
     given.line.no_answer = Error{code, text};
   };
   silent(ErrorCode::kPeerLost, "nobody listens at 10.0.0.2:29600");
-  given.expect(true, "nobody listens at 10.0.0.2:29600", "deltawire doctor --serve --port 29600");
+  given.expect(true, "nobody listens at 10.0.0.2:29600",
+               "check the name or address, and start 'deltawire doctor --serve --port 29600'");
   silent(ErrorCode::kTimeout, "no answer from 10.0.0.2:29600");
   given.expect(true, "no answer from", "open TCP port 29600 of 10.0.0.2");
   silent(ErrorCode::kUnauthorized, "the process at 10.0.0.2:29600 refuses this one");

@@ -38,15 +38,9 @@ def said_by_ranks(
     environment = (
         os.environ | {"DELTAWIRE_TOKEN": SECRET, "OPENBLAS_NUM_THREADS": "1"} | environment
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), addresses[rank], encryptions[rank]],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    how = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    places = zip("01", addresses, encryptions, strict=True)
+    processes = [subprocess.Popen([sys.executable, "-c", RANK, *each], **how) for each in places]
     try:
         return [process.communicate(timeout=LIMIT)[0].strip() for process in processes]
     finally:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "deltawire/export.h"
+#include "deltawire/result.h"
 
 namespace deltawire {
 
@@ -92,6 +93,10 @@ struct Named {
     return dims_of_whole != 0 ? dims_of_whole : std::max<std::uint64_t>(1, tensor.dims.size());
   }
 };
+
+// kInvalidArgument for two tensors that share memory, of those that will be written: in key-value form they
+// are not.
+DELTAWIRE_API Status check_apart(std::span<const Named> tensors);
 
 // A key-value tensor that owns its memory: keys grow strictly, keys.size() == values.size().
 struct Pairs {

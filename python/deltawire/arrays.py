@@ -1,8 +1,7 @@
 """Callers' arrays as NumPy arrays: NumPy's own, and everything that supports DLPack."""
 
-import itertools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -96,19 +95,6 @@ def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray
         if not right:
             raise invalid(f"'{name}' is written in place and is {words}")
     return found
-
-
-def check_apart(places: Iterable[tuple]) -> None:
-    """Raises InvalidArgumentError if two of these C-contiguous arrays share memory: (name, address,
-    bytes, shape) of each."""
-    ranges = sorted((start, start + size, name) for name, start, size, _ in places)
-    filled = [each for each in ranges if each[0] < each[1]]
-    for (_, end, name), (following, _, other) in itertools.pairwise(filled):
-        if end > following:
-            raise invalid(
-                f"'{name}' and '{other}' share memory, and both are written in place: give one of "
-                "them, or a copy"
-            )
 
 
 def check_names(arrays) -> None:

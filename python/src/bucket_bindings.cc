@@ -9,6 +9,8 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
@@ -119,6 +121,13 @@ void SubmittedBucket::hand_over_means() noexcept {
 }
 
 void bind_buckets(nb::module_& module) {
+  module.def(
+      "check_apart",
+      [](const Submitted& tensors) {
+        value_or_raise(check_apart(SubmittedBucket(tensors).bucket().tensors));
+      },
+      "tensors"_a,
+      "Raises InvalidArgumentError for two that share memory, of those that a bucket of them would write.");
   nb::class_<PairsAt>(module, "PairsAt",
                       "A bucket's tensor of which only the elements at some keys are given, by addresses.")
       .def("__init__", &make_pairs, "name"_a, "shape"_a, "keys"_a, "values"_a, "bytes"_a, "count"_a,

@@ -1,5 +1,8 @@
 #include "deltawire/tensor.h"
 
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace deltawire {
@@ -29,6 +32,26 @@ TEST(Tensor, ElementsAreThoseOfTheTensorThatIsMeant) {
   EXPECT_EQ(view.values, values);
   EXPECT_EQ(view.keys, keys);
   EXPECT_EQ(view.elements(), 100u);
+}
+
+TEST(Tensor, WhatIsWrittenLiesApart) {
+  std::vector<float> memory(10);
+  const auto at = [&](std::size_t begin, std::size_t count, std::string_view name,
+                      DType dtype = DType::kF32) {
+    return Named{name, {memory.data() + begin, count, dtype}, 0};
+  };
+  const auto refusal = [](const std::vector<Named>& tensors) {
+    const Status status = check_apart(tensors);
+    return status ? "" : status.error().message.substr(0, status.error().message.find(','));
+  };
+  EXPECT_EQ(refusal({at(0, 3, "a"), at(3, 2, "b"), at(5, 5, "c")}), "");
+  EXPECT_EQ(refusal({at(5, 5, "c"), at(0, 3, "a"), at(1, 0, "0"), at(3, 2, "b")}), "");
+  EXPECT_EQ(refusal({at(0, 6, "halves", DType::kBF16), at(3, 2, "b"), at(4, 0, "0")}), "");
+  EXPECT_EQ(refusal({at(0, 7, "halves", DType::kBF16), at(3, 2, "b")}), "'halves' and 'b' share memory");
+  EXPECT_EQ(refusal({at(5, 2, "c"), at(0, 3, "a"), at(2, 2, "b")}), "'a' and 'b' share memory");
+  Named pairs = at(2, 1, "pairs");
+  pairs.tensor.dimension = 9;
+  EXPECT_EQ(refusal({at(0, 3, "a"), pairs}), "");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,22 +29,9 @@ const char* kind_of(std::int32_t dtype) {
   return dtype == DELTAWIRE_F16 ? "<f2" : "<u2";
 }
 
-// A process that joins is given all of them.
-void refuse_shared_memory(std::vector<Named> tensors) {
-  const auto begin = [](const Named& each) { return static_cast<const std::byte*>(each.tensor.values); };
-  std::erase_if(tensors, [](const Named& each) { return each.tensor.count == 0; });
-  std::ranges::sort(tensors, std::less<>(), begin);
-  const auto shared = std::ranges::adjacent_find(tensors, [&](const Named& one, const Named& next) {
-    return std::less<>()(begin(next), begin(one) + one.tensor.count * dtype_bytes(one.tensor.dtype));
-  });
-  if (shared == tensors.end()) return;
-  const std::string names = std::string(shared->name) + "' and '" + std::string(shared[1].name);
-  refuse(ErrorCode::kInvalidArgument, "'" + names + "' share memory; give one of them, or a copy");
-}
-
 State state_of(const deltawire_elastic_options& given) {
-  try {
-    refuse_shared_memory(named_tensors(given.state, given.state_count));
+  try {  // a process that joins is given all of them
+    value_of(check_apart(named_tensors(given.state, given.state_count)));
   } catch (const Failure& failure) {
     refuse(failure.error.code, "the state: " + failure.error.message);
   }

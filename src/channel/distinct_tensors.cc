@@ -31,34 +31,6 @@ Status called_alike(std::string_view name) {
                  "'; residuals belong to names, so give each one of its own");
 }
 
-// Where a tensor lies that will be written; nowhere for others.
-struct Extent {
-  const std::byte* begin = nullptr;
-  const std::byte* end = nullptr;
-  std::string_view name;
-
-  explicit Extent(const Named& named)
-      : begin(static_cast<const std::byte*>(named.tensor.values)), end(begin), name(named.name) {
-    if (!named.tensor.has_keys()) end += named.tensor.count * dtype_bytes(named.tensor.dtype);
-  }
-  bool is_empty() const noexcept { return begin == end; }
-};
-
-bool overlap(const Extent& one, const Extent& next) {
-  return std::less<>()(next.begin, one.end);
-}
-
-// Most lists are: their tensors were made one after another.
-bool are_in_order(std::span<const Named> tensors) {
-  const std::byte* end = nullptr;
-  for (const Named& named : tensors) {
-    const Extent extent(named);
-    if (std::less<>()(extent.begin, end)) return false;
-    end = extent.end;
-  }
-  return true;
-}
-
 }  // namespace
 
 Status check_names(std::span<const Named> tensors) {
@@ -80,20 +52,6 @@ Status check_parts(std::span<const Named> parts) {
                  "; residuals belong to parts, so cut the tensor without overlaps");
 }
 
-Status check_apart(std::span<const Named> tensors) {
-  if (are_in_order(tensors)) return {};
-  std::vector<Extent> extents;
-  extents.reserve(tensors.size());
-  for (const Named& named : tensors) {
-    if (const Extent extent(named); !extent.is_empty()) extents.push_back(extent);
-  }
-  std::ranges::sort(extents, std::less<>(), &Extent::begin);
-  const auto shared = std::ranges::adjacent_find(extents, overlap);
-  if (shared == extents.end()) return {};
-  return invalid("'" + std::string(shared->name) + "' and '" + std::string(std::next(shared)->name) +
-                 "' share memory, and both are written; give one of them, or a copy");
-}
-
 Status check_apart(std::span<const Named> tensors, Bytes message) {
   const auto meets = [&](const void* values, std::uint64_t bytes) {
     const auto* begin = static_cast<const std::byte*>(values);
@@ -112,19 +70,36 @@ Status check_apart(std::span<const Named> tensors, Bytes message) {
   return {};
 }
 
+std::string in_words(std::string_view name, std::string_view dtype, std::span<const std::uint64_t> dims) {
+  std::string words = "'" + std::string(name) + "'";
+  if (!dtype.empty()) (words += " ") += dtype;
+  const char* before = " ";
+  for (const std::uint64_t dim : dims) words += std::exchange(before, " x ") + std::to_string(dim);
+  return words;
+}
+
 std::string in_words(std::span<const Named> tensors) {
   constexpr std::size_t kShown = 4;
   std::string words;
-  for (const auto& tensor : tensors.first(std::min(tensors.size(), kShown))) {
-    const std::uint64_t count = tensor.tensor.elements();
-    words += (words.empty() ? "'" : ", '") + std::string(tensor.name) + "' ";
-    words += dtype_name(tensor.own_dtype());
-    const char* before = " ";
-    for (const std::uint64_t dim : tensor.tensor.dims.empty() ? std::span(&count, 1) : tensor.tensor.dims) {
-      words += std::exchange(before, " x ") + std::to_string(dim);
-    }
+  for (const Named& named : tensors.first(std::min(tensors.size(), kShown))) {
+    const std::uint64_t count = named.tensor.elements();
+    const auto dims = named.tensor.dims.empty() ? std::span(&count, 1) : named.tensor.dims;
+    words += (words.empty() ? "" : ", ") + in_words(named.name, dtype_name(named.own_dtype()), dims);
   }
   return words + (tensors.size() > kShown ? ", ..." : "");
+}
+
+std::string first_difference(const ListedTensors& one, const ListedTensors& other) {
+  const auto at =
+      static_cast<std::size_t>(std::ranges::mismatch(one.lines, other.lines).in1 - one.lines.begin());
+  const std::size_t begin = at == 0 ? 0 : one.lines.rfind('\n', at - 1) + 1;
+  const auto tensor_in = [&](const ListedTensors& list) {
+    std::string_view line = list.lines.substr(std::min(begin, list.lines.size()));
+    line = line.substr(0, line.find('\n'));
+    return (line.empty() ? "none" : printable_line(line)) + std::string(list.where);
+  };
+  const auto number = std::ranges::count(one.lines.substr(0, begin), '\n');
+  return "tensor " + std::to_string(number) + " is " + tensor_in(one) + ", and " + tensor_in(other);
 }
 
 }  // namespace deltawire

@@ -45,26 +45,16 @@ TEST(DistinctTensors, PartsDontOverlap) {
   }
 }
 
-TEST(DistinctTensors, WhatIsWrittenLiesApart) {
-  Values memory(10);
-  std::vector<std::uint32_t> keys{0};
-  const auto at = [&](std::size_t begin, std::size_t count, std::string_view name,
-                      DType dtype = DType::kF32) {
-    return Named{name, {memory.data() + begin, count, dtype}, 0};
+TEST(DistinctTensors, TheFirstDifferenceHasItsNumberAndBothWords) {
+  const auto difference = [](std::string_view one, std::string_view other) {
+    return first_difference({one, " here"}, {other, " there"});
   };
-  EXPECT_EQ(refusal(check_apart(std::vector{at(0, 3, "a"), at(3, 2, "b"), at(5, 5, "c")})), "");
-  EXPECT_EQ(refusal(check_apart(std::vector{at(5, 5, "c"), at(0, 3, "a"), at(1, 0, "0"), at(3, 2, "b")})),
-            "");
-  EXPECT_EQ(refusal(check_apart(std::vector{at(0, 6, "halves", DType::kBF16), at(3, 2, "b"), at(4, 0, "0")})),
-            "");
-  EXPECT_TRUE(
-      names(refusal(check_apart(std::vector{at(0, 7, "halves", DType::kBF16), at(3, 2, "b")})), "share"));
-  EXPECT_TRUE(names(refusal(check_apart(std::vector{at(5, 2, "c"), at(0, 3, "a"), at(2, 2, "b")})),
-                    "'a' and 'b' share memory"));
-  Named pairs = at(2, 1, "pairs");
-  pairs.tensor.keys = keys.data();
-  pairs.tensor.dimension = 9;
-  EXPECT_EQ(refusal(check_apart(std::vector{at(0, 3, "a"), pairs})), "");
+  EXPECT_EQ(difference("'a' 3\n'b' 40\n'c' 1\n", "'a' 3\n'b' 41\n'd' 1\n"),
+            "tensor 1 is 'b' 40 here, and 'b' 41 there");
+  EXPECT_EQ(difference("'a' 3\n", "'b' 3\n"), "tensor 0 is 'a' 3 here, and 'b' 3 there");
+  EXPECT_EQ(difference("'a' 3\n", "'a' 3\n'b' 3\n"), "tensor 1 is none here, and 'b' 3 there");
+  EXPECT_EQ(difference("'a' 3\n'b' 3\n", "'a' 3\n"), "tensor 1 is 'b' 3 here, and none there");
+  EXPECT_EQ(difference("'a'\n", "'\x1b'\n"), "tensor 0 is 'a' here, and ' ' there");
 }
 
 // In the same message; in the next one of the step, what the first has left is sent with it.

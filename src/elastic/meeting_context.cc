@@ -1,7 +1,8 @@
 #include "elastic/meeting_context.h"
 
 #include <algorithm>
-#include <cassert>
+
+#include "channel/distinct_tensors.h"
 
 namespace deltawire::elastic {
 
@@ -48,17 +49,6 @@ void MeetingContext::log(const std::string& line) const {
   if (options.log) options.log(line);
 }
 
-namespace {
-
-std::string text_of(std::span<const TensorShape> list, std::size_t at) {
-  if (at >= list.size()) return "none";
-  std::string dims;
-  for (const std::uint64_t dim : list[at].dims) dims += (dims.empty() ? "" : ", ") + std::to_string(dim);
-  return "'" + list[at].name + "' of shape [" + dims + "]";
-}
-
-}  // namespace
-
 TensorShape shape_of(const Named& tensor) {
   TensorShape shape{std::string(tensor.name), {tensor.tensor.dims.begin(), tensor.tensor.dims.end()}};
   if (shape.dims.empty()) shape.dims.push_back(tensor.tensor.elements());
@@ -91,11 +81,10 @@ void replace_tensor(std::vector<TensorShape>& list, const TensorShape& tensor) {
   }
 }
 
-std::string difference(std::span<const TensorShape> theirs, std::span<const TensorShape> own) {
-  std::size_t at = 0;
-  while (at < theirs.size() && at < own.size() && theirs[at] == own[at]) ++at;
-  assert(at < theirs.size() || at < own.size());
-  return text_of(theirs, at) + " as tensor " + std::to_string(at) + ", and this process " + text_of(own, at);
+std::string lines_of(std::span<const TensorShape> list) {
+  std::string lines;
+  for (const TensorShape& tensor : list) lines += in_words(tensor.name, {}, tensor.dims) + "\n";
+  return lines;
 }
 
 }  // namespace deltawire::elastic

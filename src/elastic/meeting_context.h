@@ -57,8 +57,7 @@ std::vector<Named> as_named(std::span<const TensorShape> shapes);
 void add_tensor(std::vector<TensorShape>& list, const TensorShape& tensor);
 // In the place of the one of its name, or behind all.
 void replace_tensor(std::vector<TensorShape>& list, const TensorShape& tensor);
-// "'<name>' of shape [..] as tensor <n>, and this process '<name>' of shape [..]": the first difference of
-// two lists that differ.
-std::string difference(std::span<const TensorShape> theirs, std::span<const TensorShape> own);
+// As first_difference takes them.
+std::string lines_of(std::span<const TensorShape> list);
 
 }  // namespace deltawire::elastic

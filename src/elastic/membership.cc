@@ -227,8 +227,9 @@ std::optional<Error> Membership::check_open_step(std::span<const ElasticBucket> 
     for (const Named& tensor : each.bucket.tensors) opens.push_back(shape_of(tensor));
   }
   if (due_ && opens != *due_) {
+    const std::string where = " in step " + std::to_string(state_.steps) + " of the session";
     const std::string text =
-        "step " + std::to_string(state_.steps) + " of the session has " + difference(*due_, opens) +
+        first_difference({lines_of(*due_), where}, {lines_of(opens), " in this process"}) +
         "; this process has left, and the others go on: join with the same names and shapes";
     close(text);
     return record_.end_with(mismatch(text).value());

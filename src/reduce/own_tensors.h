@@ -1,4 +1,4 @@
-// A list of tensors with names and dims of its own, while their values stay the caller's.
+// The tensors of a session's buckets.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,14 @@
 
 #include "base/errors.h"
 #include "channel/distinct_tensors.h"
+#include "deltawire/reducer.h"
 #include "deltawire/tensor.h"
+#include "deltawire/transport.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
 
+// A list of tensors with names and dims of its own, while their values stay the caller's.
 class OwnTensors {
  public:
   OwnTensors() = default;
@@ -76,5 +79,11 @@ class OwnTensors {
   std::vector<std::vector<std::uint64_t>> dims_;
   std::vector<Named> list_;
 };
+
+// Tells the other ranks the names, shapes and dtypes of the first bucket, and waits for theirs: ranks may
+// have been started with other models, which without it they would learn only from a message that comes, and
+// not which tensor it is. A failure is the transport's; kMismatch names the first tensor that differs.
+void compare_tensors(std::span<const Named> tensors, const Step& step, Transport& transport,
+                     Deadline deadline);
 
 }  // namespace deltawire

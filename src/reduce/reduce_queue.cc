@@ -4,71 +4,15 @@
 #include <cassert>
 #include <new>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "base/no_memory.h"
-#include "channel/distinct_tensors.h"
-#include "reduce/vote.h"
 
 namespace deltawire {
 namespace {
 
 constexpr std::size_t kUsuallyWaiting = 32;
 constexpr std::size_t kMostLists = 1024;  // for programs whose buckets are others in every step
-constexpr std::size_t kMostListed = std::size_t{1} << 20;  // bytes
-constexpr std::uint16_t kListStage = 65535;                // which no message of a bucket has
-
-// kMismatch with the first line that differs, of lists with a line for each tensor.
-Status compare_lists(const std::string& own, std::string_view theirs, const Transport& transport, int peer) {
-  const auto at = std::ranges::mismatch(own, theirs).in1 - own.begin();
-  if (own == theirs) return {};
-  const std::size_t begin =
-      own.find_last_of('\n', static_cast<std::size_t>(std::max<std::ptrdiff_t>(at, 1) - 1)) + 1;
-  const auto tensor_in = [&](std::string_view list) {
-    const std::string_view line =
-        list.substr(std::min(begin, list.size())).substr(0, list.find('\n', begin) - begin);
-    return line.empty() ? "none" : printable_line(line);
-  };
-  const auto number = std::count(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(begin), '\n') - 1;
-  const std::string here = " on " + transport.names().of(transport.rank());
-  return fail(ErrorCode::kMismatch,
-              "tensor " + std::to_string(number) + " is " + tensor_in(own) + here + ", and " +
-                  tensor_in(theirs) + " on " + transport.names().of(peer) +
-                  "; give all ranks the same names, shapes and dtypes in the same order",
-              peer);
-}
-
-// Of the first bucket of a session, whose ranks may have been started with other models: without it they
-// would learn that only from a message that comes, and not which tensor it is. A failure is the transport's.
-void compare_tensors(std::span<const Named> tensors, const Step& step, Transport& transport,
-                     Deadline deadline) {
-  std::string own = "\n";  // sent until all are waited for
-  std::vector<Handle> sent;
-  const Status alike = or_no_memory("comparing tensors", [&]() -> Status {
-    for (std::size_t i = 0; i < tensors.size(); ++i) own += in_words(tensors.subspan(i, 1)) + "\n";
-    own.resize(std::min(own.size(), kMostListed));
-    std::string theirs(kMostListed, '\0');
-    sent.reserve(static_cast<std::size_t>(transport.world_size()));
-    transport.arrive(step.number);
-    const Bytes bytes = std::as_bytes(std::span(own));
-    const Tag tag = tag_of(step, kListStage);
-    for (int peer = 0; peer < transport.world_size(); ++peer) {
-      if (peer != transport.rank()) sent.push_back(transport.post_send(peer, tag, {&bytes, 1}));
-    }
-    for (int peer = 0; peer < transport.world_size(); ++peer) {
-      if (peer == transport.rank()) continue;
-      const Handle handle = transport.post_recv(peer, tag, std::as_writable_bytes(std::span(theirs)));
-      const auto got = transport.wait(handle, deadline);
-      if (!got) return forward_error(got);
-      const std::string_view list = std::string_view(theirs).substr(0, *got);
-      if (Status same = compare_lists(own, list, transport, peer); !same) return same;
-    }
-    return {};
-  });
-  if (!alike) transport.abort(alike.error());
-  for (const Handle handle : sent) (void)transport.wait(handle, deadline);
-}
 
 }  // namespace
 

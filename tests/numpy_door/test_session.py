@@ -106,6 +106,7 @@ def refuse(rank, world_size, address):
             {"x": shared[299:], "y": shared[:300]},
         ]
         errors = [raised(lambda arrays=arrays: door.all_reduce(arrays)) for arrays in bad]
+        errors.append(raised(lambda: door.all_reduce(bad[-1], weight=1)))
         errors += [
             raised(lambda s=s: door.all_reduce({"x": gradient(0)}, scale=s)) for s in (0, "1")
         ]
@@ -128,7 +129,7 @@ def test_arrays_that_are_refused_end_nothing(address: str) -> None:
             ">f4",
             "C-contiguous",
             "read-only",
-            "'y' and 'x' share memory",
+            *["'y' and 'x' share memory"] * 2,
             "scale=0",
             "scale='1'",
         ]

@@ -187,7 +187,7 @@ class Session(ClosesAtEnd, BaseSession):
         arguments.check_scale(scale)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
         places = _places_of(held)
-        arrays.check_apart(places)
+        _core.check_apart(places)
         if weight is None:
             return self._take_step(places, scale)
         weights = WeightsFirst(held, check_weight(weight))
@@ -364,9 +364,9 @@ class _Waiting:
     """Waits for one bucket's end. It holds no reference to the session, because the session's own
     thread calls `end`, and must not keep its session alive."""
 
-    def __init__(self, error: DeltawireError | None = None) -> None:
+    def __init__(self) -> None:
         self.ended = threading.Event()
-        self.error = error
+        self.error: DeltawireError | None = None
         self.report: _core.Report | None = None
 
     def end(self, error: DeltawireError | None, report: _core.Report | None) -> None:

@@ -1,6 +1,7 @@
 #include "reduce/pattern_reducer.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <span>
 #include <unordered_map>
@@ -336,6 +337,30 @@ Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& op
     RETURN_IF_ERROR(add_channel(channels, codecs, options, revert, !channels.all.empty()));
   }
   return channels;
+}
+
+Status check_for_sums(const std::string& spec, const std::string& sums, const CodecRules& rules,
+                      const ReducerOptions& options) {
+  if (options.revert == Revert::kFold) {
+    return invalid(spec + " sends " + sums +
+                   ", which hold other ranks' gradients, so that a revert can't fold a rank's own; take the "
+                   "exact revert, or gather or direct");
+  }
+  if (!rules.have_feedback()) return {};
+  return invalid(spec + " sends " + sums +
+                 ", not a rank's gradients, which clip, momentum, masking and decay are for; take gather or "
+                 "direct");
+}
+
+Result<std::optional<int>> count_parameter(const ParsedSpec& pattern, std::string_view key, int most) {
+  const SpecParameter* given = find_parameter(pattern, key);
+  if (given == nullptr) return std::nullopt;
+  int count = 0;
+  const char* end = given->value.data() + given->value.size();
+  const auto [read_to, error] = std::from_chars(given->value.data(), end, count);
+  if (error == std::errc() && read_to == end && count >= 1 && count <= most) return count;
+  return invalid(std::string(pattern.name) + ": " + std::string(key) + "=" + std::string(given->value) +
+                 " must be a whole number from 1 to " + std::to_string(most));
 }
 
 }  // namespace deltawire

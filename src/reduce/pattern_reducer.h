@@ -4,12 +4,15 @@
 
 #include <cassert>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/buffer_pool.h"
 #include "base/memory_meter.h"
+#include "base/spec_text.h"
+#include "channel/codec_rules.h"
 #include "channel/metered_channel.h"
 #include "deltawire/channel.h"
 #include "deltawire/reducer.h"
@@ -146,5 +149,13 @@ Status add_channel(Channels& channels, std::string_view codecs, const ReducerOpt
 // The channels of a pattern: one for each of `reverts`, of which those after the first are for means.
 Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& options,
                                std::initializer_list<Revert> reverts);
+
+// Of a pattern that sends `sums` of gradients, such as "ring(3lc)": kInvalidArgument for what is of a rank's
+// own gradients, a folding revert and rules of feedback.
+Status check_for_sums(const std::string& spec, const std::string& sums, const CodecRules& rules,
+                      const ReducerOptions& options);
+
+// A pattern's parameter; nothing where it is not given. kInvalidArgument but for 1 to `most`.
+Result<std::optional<int>> count_parameter(const ParsedSpec& pattern, std::string_view key, int most);
 
 }  // namespace deltawire

@@ -417,11 +417,7 @@ Status DirectExchange::apply_pull(std::size_t owner) {
 }
 
 Result<Progress> DirectExchange::move(bool is_oldest) {
-  const auto moved = [](const Status& status) -> Result<Progress> {
-    if (!status) return forward_error(status);
-    return Progress::moved();
-  };
-  if (rounds_.is_pushing()) return moved(push_next());
+  if (rounds_.is_pushing()) return push_next().map(Progress::moved);
   if (rounds_.may_open(is_oldest)) {
     open_round();
     return Progress::moved();
@@ -432,20 +428,21 @@ Result<Progress> DirectExchange::move(bool is_oldest) {
   }
   Handle awaited = Handle::kNone;
   if (rounds_.has_next(self())) {
-    if (added_ == ranks()) return moved(share_mean());
+    if (added_ == ranks()) return share_mean().map(Progress::moved);
     if (shared_.is_on()) {
       ASSIGN_OR_RETURN(const Handle missing, add_pushes());
       if (missing == Handle::kNone) return Progress::moved();
       awaited = missing;
     } else {
       if (added_ != self()) awaited = receives_.missing(next(added_, kFirstStage));
-      if (awaited == Handle::kNone) return moved(add_push());
+      if (awaited == Handle::kNone) return add_push().map(Progress::moved);
     }
   }
   for (std::size_t place = 0; place + 1 < ranks(); ++place) {
     const std::size_t owner = rounds_.push_order(place);
     if (!rounds_.has_next(owner)) continue;
-    if (receives_.missing(next(owner, kSecondStage)) == Handle::kNone) return moved(apply_pull(owner));
+    if (receives_.missing(next(owner, kSecondStage)) == Handle::kNone)
+      return apply_pull(owner).map(Progress::moved);
   }
   return Progress::waits(awaited);
 }

@@ -324,13 +324,9 @@ bool HierarchicalExchange::has_sum() const {
 }
 
 Result<Progress> HierarchicalExchange::move(bool) {
-  const auto moved = [](const Status& status) -> Result<Progress> {
-    if (!status) return forward_error(status);
-    return Progress::moved();
-  };
-  if (has_share()) return moved(add_share());
-  if (has_sum()) return moved(add_sum());
-  if (is_here(plan_.means)) return moved(apply_mean());
+  if (has_share()) return add_share().map(Progress::moved);
+  if (has_sum()) return add_sum().map(Progress::moved);
+  if (is_here(plan_.means)) return apply_mean().map(Progress::moved);
   if (plan_.shares.is_done() && plan_.sums.is_done() && plan_.means.is_done()) return Progress::done();
   return Progress::waits(Handle::kNone);
 }

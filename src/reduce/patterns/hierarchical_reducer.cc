@@ -1,5 +1,4 @@
 // The reducer of `hierarchical`: its groups, saved states, and what explain() counts.
-#include <charconv>
 #include <string>
 #include <utility>
 
@@ -96,20 +95,11 @@ class HierarchicalReducer final : public PatternReducer {
 
 Result<int> members_of(const ParsedSpec& pattern) {
   constexpr int kMost = 65535;  // ranks: a frame's header says their number in 16 bits
-  const SpecParameter* given = find_parameter(pattern, "group");
-  if (given == nullptr) {
-    return invalid(
-        "hierarchical needs the number of ranks in a group, which follow each other: write "
-        "hierarchical:group=8(3lc) for 8 on each site");
-  }
-  int members = 0;
-  const char* end = given->value.data() + given->value.size();
-  const auto [read_to, error] = std::from_chars(given->value.data(), end, members);
-  if (error != std::errc() || read_to != end || members < 1 || members > kMost) {
-    return invalid("hierarchical: group=" + std::string(given->value) + " must be a whole number from 1 to " +
-                   std::to_string(kMost));
-  }
-  return members;
+  ASSIGN_OR_RETURN(const auto members, count_parameter(pattern, "group", kMost));
+  if (members) return *members;
+  return invalid(
+      "hierarchical needs the number of ranks in a group, which follow each other: write "
+      "hierarchical:group=8(3lc) for 8 on each site");
 }
 
 // Gradients within a group leave nothing behind.
@@ -133,17 +123,8 @@ Result<std::unique_ptr<WakeableReducer>> make_hierarchical_reducer(const ParsedS
   ASSIGN_OR_RETURN(const int members, members_of(pattern));
   ASSIGN_OR_RETURN(const std::string within, codec_within(pattern));
   ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(codecs));
-  const std::string named = "hierarchical(" + std::string(codecs) + ")";
-  if (options.revert == Revert::kFold) {
-    return invalid(named +
-                   " sends sums of groups, which hold other ranks' gradients, so that a revert can't fold a "
-                   "rank's own; take the exact revert, or gather or direct");
-  }
-  if (rules.have_feedback()) {
-    return invalid(named +
-                   " sends sums of groups, not a rank's gradients, which clip, momentum, masking and decay "
-                   "are for; take gather or direct");
-  }
+  RETURN_IF_ERROR(
+      check_for_sums("hierarchical(" + std::string(codecs) + ")", "sums of groups", rules, options));
   ASSIGN_OR_RETURN(auto channels, make_channels(codecs, options, {Revert::kExact, Revert::kExact}));
   RETURN_IF_ERROR(add_channel(channels, within, options, Revert::kExact, false));
   std::string magic(kMagicOfGroups);

@@ -5,7 +5,6 @@
 // are linear, so they are those of `direct`, one round of it after another. What is no matrix, or would not
 // get smaller, travels as it is in the first round.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <string>
@@ -148,26 +147,13 @@ class PowerSgdReducer final : public PatternReducer {
   std::shared_ptr<PieceWindow> window_ = std::make_shared<PieceWindow>(kPieceElements);
 };
 
-Result<std::uint32_t> rank_of(const ParsedSpec& pattern) {
-  constexpr std::uint32_t kDefaultRank = 4;
-  const SpecParameter* given = find_parameter(pattern, "rank");
-  if (given == nullptr) return kDefaultRank;
-  std::uint32_t rank = 0;
-  const char* end = given->value.data() + given->value.size();
-  const auto [read_to, error] = std::from_chars(given->value.data(), end, rank);
-  if (error != std::errc() || read_to != end || rank < 1 || rank > low_rank::kMaxRank) {
-    return invalid("powersgd: rank=" + std::string(given->value) + " must be a whole number from 1 to " +
-                   std::to_string(low_rank::kMaxRank));
-  }
-  return rank;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<WakeableReducer>> make_powersgd_reducer(const ParsedSpec& pattern,
                                                                std::string_view codecs,
                                                                const ReducerOptions& options) {
-  ASSIGN_OR_RETURN(const std::uint32_t rank, rank_of(pattern));
+  constexpr int kDefaultRank = 4;
+  ASSIGN_OR_RETURN(const auto given, count_parameter(pattern, "rank", low_rank::kMaxRank));
   ASSIGN_OR_RETURN(auto channels, make_channels(codecs, options, {options.revert, Revert::kExact}));
   ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(codecs));
   if (rules.any(&CodecInfo::error_feedback) || rules.have_feedback()) {
@@ -175,8 +161,8 @@ Result<std::unique_ptr<WakeableReducer>> make_powersgd_reducer(const ParsedSpec&
                    ") would keep residuals of factors, which mean nothing in the next step: they belong to "
                    "another basis then. Take a codec without error feedback: fp32, bf16 or gcomp");
   }
-  const PowerSgdSettings settings{rank, options.policy.min_elements,
-                                  options.policy.nonfinite == NonFinite::kPass};
+  const PowerSgdSettings settings{static_cast<std::uint32_t>(given.value_or(kDefaultRank)),
+                                  options.policy.min_elements, options.policy.nonfinite == NonFinite::kPass};
   return std::make_unique<PowerSgdReducer>(std::move(channels), options, settings);
 }
 

@@ -359,16 +359,7 @@ Status check_gain(const CodecRules& rules, std::string_view codecs) {
 Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codecs,
                                                            const ReducerOptions& options) {
   ASSIGN_OR_RETURN(const auto rules, CodecRules::parse(codecs));
-  if (options.revert == Revert::kFold) {
-    return invalid("ring(" + std::string(codecs) +
-                   ") sends partial sums, which hold other ranks' gradients, so that a revert can't fold a "
-                   "rank's own; take the exact revert, or gather or direct");
-  }
-  if (rules.have_feedback()) {
-    return invalid("ring(" + std::string(codecs) +
-                   ") sends partial sums, not a rank's gradients, which clip, "
-                   "momentum, masking and decay are for; take gather or direct");
-  }
+  RETURN_IF_ERROR(check_for_sums("ring(" + std::string(codecs) + ")", "partial sums", rules, options));
   RETURN_IF_ERROR(check_gain(rules, codecs));
   ASSIGN_OR_RETURN(auto channels, make_channels(codecs, options, {Revert::kExact, Revert::kExact}));
   return std::make_unique<RingReducer>(std::move(channels), options);

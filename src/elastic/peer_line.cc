@@ -38,6 +38,11 @@ class PeerLine::Turn {
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
+  // Whether it may be used.
+  Status taken() const {
+    const MutexLock lock(line_.mutex_);
+    return line_.is_broken_ ? fail(ErrorCode::kPeerLost, "the other end takes nothing") : Status();
+  }
 
  private:
   PeerLine& line_;
@@ -45,19 +50,13 @@ class PeerLine::Turn {
 
 Status PeerLine::send(Bytes bytes, Deadline until) {
   const Turn turn(*this);
-  {
-    const MutexLock lock(mutex_);
-    if (is_broken_) return fail(ErrorCode::kPeerLost, "the other end takes nothing");
-  }
+  RETURN_IF_ERROR(turn.taken());
   return line_->send(bytes, until);
 }
 
 Result<std::vector<std::byte>> PeerLine::receive(std::size_t bytes_max, Deadline until) {
   const Turn turn(*this);
-  {
-    const MutexLock lock(mutex_);
-    if (is_broken_) return fail(ErrorCode::kPeerLost, "the other end takes nothing");
-  }
+  RETURN_IF_ERROR(turn.taken());
   return line_->receive(bytes_max, until);
 }
 

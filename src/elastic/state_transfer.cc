@@ -15,7 +15,8 @@ constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kChunksMax = std::uint64_t{1} << 13;  // of a state; longer ones have longer chunks
 constexpr const char* kCodec = "gcomp:lossless=on";  // keeps every bit of any float32, so of any four bytes
 
-std::uint64_t bytes_of(const StateArray& array) {
+// Of a StateArray or a StateRow.
+std::uint64_t bytes_of(const auto& array) {
   std::uint64_t bytes = array.element_bytes;
   for (const std::uint64_t dim : array.dims) bytes = product_or_max(bytes, dim);
   return bytes;
@@ -100,13 +101,7 @@ constexpr std::size_t kGiversMax = 8;  // whom one process takes chunks from at 
 constexpr Clock::duration kLook = 50ms;
 constexpr Clock::duration kAskAgain = 200ms;  // where a member hasn't got a chunk, or not yet
 
-std::uint64_t bytes_of(const StateRow& row) {
-  std::uint64_t bytes = row.element_bytes;
-  for (const std::uint64_t dim : row.dims) bytes = product_or_max(bytes, dim);
-  return bytes;
-}
-
-std::uint64_t bytes_of(const StateLayout& layout) {
+std::uint64_t bytes_in(const StateLayout& layout) {
   std::uint64_t count = 0;
   for (const StateRow& row : layout.rows) count = sum_or_max(count, bytes_of(row));
   return count;
@@ -132,7 +127,7 @@ Result<std::vector<std::byte>> unpacked(Bytes packed, std::uint64_t count, const
 
 Result<StateLayout> state_layout_in(Bytes bytes) {
   ASSIGN_OR_RETURN(auto layout, decode_layout(bytes));
-  const std::uint64_t count = bytes_of(layout);
+  const std::uint64_t count = bytes_in(layout);
   const bool has_odd_row =
       std::ranges::any_of(layout.rows, [](const StateRow& row) { return row.element_bytes == 0; });
   if (has_odd_row || count > kBytesMax || layout.chunk_bytes < 4 ||
@@ -216,7 +211,7 @@ Status StateReceiver::take(StateLayout layout, std::span<const Endpoint> doors,
 void StateReceiver::take_from(const Endpoint& door, Shared& shared) {
   const auto size_of = [this](const Digest& digest) {
     const std::uint64_t before = (layout_.digests.size() - 1) * layout_.chunk_bytes;
-    return digest == layout_.digests.back() ? bytes_of(layout_) - before : layout_.chunk_bytes;
+    return digest == layout_.digests.back() ? bytes_in(layout_) - before : layout_.chunk_bytes;
   };
   std::set<Digest> refused;
   std::shared_ptr<PeerLine> line;
@@ -254,7 +249,7 @@ void StateReceiver::take_from(const Endpoint& door, Shared& shared) {
 
 StateReceiver::Arrays StateReceiver::arrays() {
   Arrays arrays;
-  arrays.bytes.reserve(bytes_of(layout_));
+  arrays.bytes.reserve(bytes_in(layout_));
   for (const Digest& digest : layout_.digests) {
     const auto& chunk = held_.at(digest);
     arrays.bytes.insert(arrays.bytes.end(), chunk.begin(), chunk.end());

@@ -10,7 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "base/mutex.h"
 #include "deltawire/elastic.h"
 #include "elastic/messages.h"
 #include "elastic/peer_line.h"

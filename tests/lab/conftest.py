@@ -1,4 +1,4 @@
-"""What lab tests share: the repository on the path, a time limit, a tiny image set, namespaces."""
+"""What lab tests share: the repository on the path, a tiny image set, namespaces."""
 
 import sys
 from pathlib import Path
@@ -10,13 +10,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab.ranks import launcher  # noqa: E402
 
 launcher.PRELOADED = []  # the fork server of all tests imports more (tests/conftest.py)
-
-
-def pytest_collection_modifyitems(items):
-    """Gives every lab test a time limit: one that hangs fails."""
-    for item in items:
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(180))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ states are those of the CPU's way."""
 import collections
 import contextlib
 import io
+import itertools
 
 import deltawire.torch
 import numpy as np
@@ -16,20 +17,18 @@ from models import Net, backward, descend, fingerprint, wrapped
 from ranks import AT_ONCE, results, started
 
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
-STEPS = 4
+STEPS = 3
+# Dense and sparse codecs with residuals, one that loses nothing, and rules, in each pattern; which
+# codec it is is the core's (src/reduce/device_test.cc).
 SPECS = [
     "3lc:s=1.75",
-    "gather(3lc)",
-    "int8",
-    "topk:k=10%",
+    "gather(topk:k=10%)",
     "direct(sbc:p=10%)",
-    "fp32",
-    "fp8",
     "direct(*bias: bf16, step>=2: fp32, rest 3lc)",
     "gcomp",
     "ring(onebit)",
 ]
-OF_THREE = ["3lc:s=1.75", "gather(3lc)", "fp32", "gcomp", "ring(onebit)"]
+OF_THREE = ["3lc:s=1.75", "gather(3lc)", "gcomp", "ring(onebit)"]
 
 
 def hooked(spec, twins, dtype=torch.float32, **options):
@@ -82,7 +81,7 @@ def test_training_is_the_cpus(world_size, specs):
 @pytest.mark.parametrize(
     ("dtype", "specs"),
     [
-        (torch.bfloat16, ["fp32", "3lc", "gather(topk:k=5%)", "bf16", "ring(int8)", "gcomp"]),
+        (torch.bfloat16, ["3lc", "gather(topk:k=5%)", "bf16", "ring(int8)", "gcomp"]),
         (torch.float16, ["fp32", "gather(3lc)", "ring(gcomp)"]),
     ],
 )
@@ -114,7 +113,11 @@ def test_cutting_by_significance_is_the_cpus(dtype):
         assert max(sent[1:]) < 0.9 * sent[0], "nothing is known of the first step, much of others"
 
 
-def failed(rank, world_size, report, spec, fault):
+def failed(rank, world_size, report, cases):
+    return [failed_both_ways(rank, *case) for case in cases]
+
+
+def failed_both_ways(rank, spec, fault):
     """(error, residuals before and after a step that fails, those after it is made again), of both
     ways."""
     found = []
@@ -144,13 +147,12 @@ def failed(rank, world_size, report, spec, fault):
     return found
 
 
-@pytest.mark.parametrize("fault", ["nan", "abort"])
-@pytest.mark.parametrize("spec", ["3lc", "gather(sbc:p=10%)"])
-def test_a_step_that_fails_leaves_no_trace(spec, fault):
-    for by_cpu, on_device in results(failed, 2, spec, fault):
-        assert by_cpu[0] == on_device[0] and by_cpu[2] == on_device[2]
-        if fault == "nan":
-            assert by_cpu[1] == on_device[1]
+def test_a_step_that_fails_leaves_no_trace():
+    cases = list(itertools.product(["3lc", "gather(sbc:p=10%)"], ["nan", "abort"]))
+    for rank in results(failed, 2, cases):
+        for (spec, fault), (by_cpu, on_device) in zip(cases, rank, strict=True):
+            assert by_cpu[0] == on_device[0] and by_cpu[2] == on_device[2], (spec, fault)
+            assert by_cpu[1] == on_device[1] or fault == "abort", spec
 
 
 def killed(rank, world_size, report):
@@ -234,9 +236,16 @@ def test_states_of_either_way_are_loaded_by_either_for_other_ranks():
     assert results(resumed, 2, False, states) == results(resumed, 2, HostTwin, states)
 
 
-def called(rank, world_size, report, spec):
+ONCE = {"allocate": 1, "examine": 1, "publish": 1}
+CALLS = {
+    "direct(3lc)": ONCE | {"encode": 2, "decode": 4},
+    "gather(3lc)": ONCE | {"encode": 1, "decode": 2},
+    "ring(int8)": ONCE | {"load": 1, "encode": 2, "decode": 3},
+}
+
+
+def called(rank, world_size, report):
     """How often a device is called for a bucket, once residuals are there."""
-    model, hook = hooked(spec, HostTwin)
     calls = collections.Counter()
     for name in ("allocate", "load", "encode", "decode", "examine", "publish"):
         method = getattr(DeviceParts, name)
@@ -246,26 +255,21 @@ def called(rank, world_size, report, spec):
             return method(*arguments)
 
         setattr(DeviceParts, name, counted)
-    step_of(model, rank, 0)
-    calls.clear()
-    step_of(model, rank, 1)
-    buckets = hook.step_records[-1]["buckets"]
-    hook.close()
-    return {name: count / buckets for name, count in calls.items()}
+    found = {}
+    for spec in CALLS:
+        model, hook = hooked(spec, HostTwin)
+        step_of(model, rank, 0)
+        calls.clear()
+        step_of(model, rank, 1)
+        buckets = hook.step_records[-1]["buckets"]
+        found[spec] = {name: count / buckets for name, count in calls.items()}
+        hook.close()
+    return found
 
 
-@pytest.mark.parametrize(
-    ("spec", "calls"),
-    [
-        ("direct(3lc)", {"encode": 2, "decode": 4}),
-        ("gather(3lc)", {"encode": 1, "decode": 2}),
-        ("ring(int8)", {"load": 1, "encode": 2, "decode": 3}),
-    ],
-)
-def test_a_bucket_takes_few_calls(spec, calls):
+def test_a_bucket_takes_few_calls():
     """Whatever its number of tensors, by two ranks."""
-    once = {"allocate": 1, "examine": 1, "publish": 1}
-    assert results(called, 2, spec) == [once | calls] * 2
+    assert results(called, 2) == [CALLS] * 2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

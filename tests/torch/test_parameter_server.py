@@ -76,60 +76,52 @@ def test_servers_step_as_torchs_optimizers():
     results(each_optimizer, 4)
 
 
-def warned(rank, world_size, report, make, push, pull):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        part_of(rank, 1, make, push=push, pull=pull)
-    told = [each for each in caught if each.category is deltawire.torch.MomentumWarning]
-    return [(str(each.message), each.filename) for each in told]
+WARNED = [
+    (momentum, "sbc:p=1%", "fp32", "Give SGD momentum=0 and 5 times the learning rate"),
+    (adam, "3lc", "fp32", "LeNet-5 lost 8 points"),
+    (adam, "fp32", "3lc", None),
+    (momentum, "3lc", "3lc", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("make", "push", "pull", "words"),
-    [
-        (momentum, "sbc:p=1%", "fp32", "Give SGD momentum=0 and 5 times the learning rate"),
-        (adam, "3lc", "fp32", "LeNet-5 lost 8 points"),
-        (adam, "fp32", "3lc", None),
-        (momentum, "3lc", "3lc", None),
-    ],
-)
-def test_rank_0_says_where_the_optimizer_does_not_go_with_the_push(make, push, pull, words):
-    told, silent = results(warned, 2, make, push, pull)
-    assert silent == []
-    if words is None:
-        assert told == []
-    else:
-        ((text, file),) = told
-        assert words in text and "\n" not in text and file.endswith("served.py")
+def warned(rank, world_size, report):
+    told = []
+    for make, push, pull, _ in WARNED:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            part_of(rank, 1, make, push=push, pull=pull)
+        ours = [each for each in caught if each.category is deltawire.torch.MomentumWarning]
+        told.append([(str(each.message), each.filename) for each in ours])
+    return told
 
 
-def compressed(rank, world_size, report, overlap):
-    options = {"spec": "3lc:s=1.75", "servers": 2, "overlap": overlap}
-    return part_of(rank, STEPS, momentum, is_staged=rank % 2 == 0, **options)
+def test_rank_0_says_where_the_optimizer_does_not_go_with_the_push():
+    for case, told, silent in zip(WARNED, *results(warned, 2), strict=True):
+        assert silent == [] and len(told) == (case[-1] is not None), case
+        for text, file in told:
+            assert case[-1] in text and "\n" not in text and file.endswith("served.py")
 
 
-@pytest.mark.parametrize("overlap", ["both", "push", "none"])
-def test_workers_are_bit_equal_and_each_change_is_encoded_once(overlap):
-    found = results(compressed, 5, overlap)
-    prints = {fingerprint for fingerprint, _ in found[2:]}
-    assert len(prints) == 1 and prints != {fingerprint_of_start()}
-    parts = [metrics["encodes_per_step"] for _, metrics in found[:2]]
-    assert sum(parts) == len(list(Net().parameters())), "whole tensors, each encoded once a step"
-    for _, metrics in found[2:]:
-        assert metrics["step"] == metrics["steps"] == STEPS
-        assert metrics["push_ratio"] > 8 and metrics["pull_ratio"] > 8
-        assert metrics["push_ms"] > 0 and metrics["wait_ms"] > 0
-    pushed = sum(metrics["push_bytes"] for _, metrics in found[2:])
-    assert pushed == sum(metrics["push_bytes"] for _, metrics in found[:2])
+def compressed(rank, world_size, report):
+    options = {"spec": "3lc:s=1.75", "servers": 2, "is_staged": rank % 2 == 0}
+    overlaps = ("both", "push", "none")
+    return [part_of(rank, STEPS, momentum, overlap=each, **options) for each in overlaps]
 
 
-def fingerprint_of_start():
-    return fingerprint(Net())
-
-
-def test_overlap_changes_no_bit():
-    prints = {results(compressed, 4, overlap)[-1][0] for overlap in ("both", "push", "none")}
-    assert len(prints) == 1
+def test_workers_are_bit_equal_whatever_overlaps_and_each_change_is_encoded_once():
+    prints = set()
+    for ranks in zip(*results(compressed, 5), strict=True):
+        servers, workers = ([metrics for _, metrics in part] for part in (ranks[:2], ranks[2:]))
+        prints |= {fingerprint for fingerprint, _ in ranks[2:]}
+        parts = [metrics["encodes_per_step"] for metrics in servers]
+        assert sum(parts) == len(list(Net().parameters())), "whole tensors, each encoded once"
+        for metrics in workers:
+            assert metrics["step"] == metrics["steps"] == STEPS
+            assert metrics["push_ratio"] > 8 and metrics["pull_ratio"] > 8
+            assert metrics["push_ms"] > 0 and metrics["wait_ms"] > 0
+        pushed = sum(metrics["push_bytes"] for metrics in workers)
+        assert pushed == sum(metrics["push_bytes"] for metrics in servers)
+    assert len(prints) == 1 and prints != {fingerprint(Net())}
 
 
 class Around(torch.nn.Module):

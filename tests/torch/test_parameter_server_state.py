@@ -59,10 +59,7 @@ def train(rank, world_size, report, folder, stop_at=None, staleness=0):
 
 
 def finished(folder, *more):
-    with started(train, 4, str(folder), *more) as ranks:
-        outcomes = ranks.outcomes()
-    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
-    return [outcomes[rank].value for rank in range(4)]
+    return results(train, 4, str(folder), *more)
 
 
 def kill_server_after_step_8(ranks, folder):
@@ -106,10 +103,7 @@ def refuse(rank, world_size, report, folder, settings):
 
 
 def refused(folder, **settings):
-    with started(refuse, 4, str(folder), settings) as ranks:
-        outcomes = ranks.outcomes()
-    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
-    return [outcomes[rank].value for rank in range(4)]
+    return results(refuse, 4, str(folder), settings)
 
 
 def test_snapshots_that_dont_fit_are_refused_by_all(tmp_path):

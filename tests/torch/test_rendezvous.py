@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models import Net, train_step, wrapped
 from ports import kept_ports, number_of
-from ranks import attempted, started
+from ranks import attempted, results, started
 
 SECRET = "correct horse battery staple"
 
@@ -150,13 +150,10 @@ def meet_without_pickle(rank, world_size, report):
         )
         trainer.load_state_dict(trainer.state_dict())
         trainer.close()
-    return True
 
 
 def test_nothing_from_the_network_is_unpickled():
-    with started(meet_without_pickle, 2) as ranks:
-        for outcome in ranks.outcomes().values():
-            assert outcome.raised is None, outcome
+    results(meet_without_pickle, 2)
 
 
 def send_garbage(rank, world_size, report):
@@ -167,8 +164,7 @@ def send_garbage(rank, world_size, report):
 
 
 def test_a_rank_that_sends_garbage_is_named_alike_by_all():
-    with started(send_garbage, 3) as ranks:
-        values = [outcome.value for outcome in ranks.outcomes().values()]
+    values = results(send_garbage, 3)
     kind, text, suspect = values[0]
     assert (kind, suspect) == ("DeltawireError", 1) and "rank 1" in text
     assert values == [values[0]] * 3
@@ -190,10 +186,7 @@ def register_with(rank, world_size, report, options):
 
 
 def outcomes_with(*options):
-    with started(register_with, len(options), options) as ranks:
-        outcomes = ranks.outcomes()
-    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
-    return [outcomes[rank].value for rank in range(len(options))]
+    return results(register_with, len(options), options)
 
 
 def test_a_secret_is_not_sent():
@@ -347,8 +340,6 @@ def register_with_few_descriptors(rank, world_size, report):
 
 
 def test_too_few_descriptors_are_named_by_all():
-    with started(register_with_few_descriptors, 3) as ranks:
-        values = [outcome.value for _, outcome in sorted(ranks.outcomes().items())]
-    for code, text, suspect in values:
+    for code, text, suspect in results(register_with_few_descriptors, 3):
         assert code in ("System", "Aborted") and suspect == 1
         assert "rank 1 needs 12 file descriptors" in text and "ulimit -n" in text

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from deltawire.torch.core import arguments, bootstrap
 from models import Net, fingerprint, train_step, wrapped
-from ranks import attempted, refusals_in_turn, started
+from ranks import attempted, refusals_in_turn, results, started
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -110,8 +110,6 @@ def refused_models(rank, world_size, report):
 
 
 def test_models_that_cant_have_the_hook():
-    with started(refused_models, 2) as ranks:
-        outcomes = ranks.outcomes()
     expected = [
         ("DTypeError", "DistributedDataParallel"),
         ("DTypeError", "torch.float64; deltawire exchanges float32, bfloat16 and float16"),
@@ -119,10 +117,8 @@ def test_models_that_cant_have_the_hook():
         ("InvalidArgumentError", "mixed_precision"),
         ("InvalidArgumentError", "hook already"),
     ]
-    for outcome in outcomes.values():
-        assert outcome.raised is None, outcome
-        assert len(outcome.value) == len(expected), outcome.value
-        for (kind, text), (wanted, says) in zip(outcome.value, expected, strict=True):
+    for caught in results(refused_models, 2):
+        for (kind, text), (wanted, says) in zip(caught, expected, strict=True):
             assert kind == wanted and says in text
 
 
@@ -151,11 +147,9 @@ def alone(rank, world_size, report):
 
 
 def test_a_single_rank_takes_part_and_sends_nothing():
-    with started(alone, 1) as ranks:
-        outcome = ranks.outcomes()[0]
-    assert outcome.raised is None, outcome
-    (plain,) = outcome.value.pop(None)
-    for spec, (weights, metrics, scalars, text) in outcome.value.items():
+    (found,) = results(alone, 1)
+    (plain,) = found.pop(None)
+    for spec, (weights, metrics, scalars, text) in found.items():
         assert (weights == plain) == (spec in ("fp32", "ring(gcomp)", "auto")), spec
         assert metrics["steps"] == (4 if spec != "auto" else 0), spec
         assert metrics["total_bytes_sent"] == metrics["traffic_bytes_sent"] == 0, spec

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/brief_testing.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "base/random.h"
@@ -345,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, LongParts, ::testing::ValuesIn(names()),
 
 // Beyond the blocks in which encoders look at a part first. encode() compares residuals in place and apart.
 TEST_P(LongParts, LoseNothingAndAreTheSameByThreads) {
-  constexpr std::uint64_t kCount = 600000;
+  const std::uint64_t kCount = testing::whole_or_brief(600000U, 300000U);
   Workers workers(3);
   const auto codec = codec_of(GetParam());
   const testing::Expectation& expected = testing::expectation_of(GetParam());

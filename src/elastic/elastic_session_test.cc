@@ -331,14 +331,21 @@ TEST_F(Elastic, MissingRanksAreNamedAndThoseThatLeft) {
   EXPECT_EQ(end_of(1).code, ErrorCode::kTimeout);
 }
 
-TEST(ElasticDoor, AnotherVersionIsRefusedByName) {
+// A session of one process, and its door.
+std::unique_ptr<ElasticSession> open_alone(Endpoint& door) {
   auto listener = *listen_tcp("127.0.0.1");
-  const Endpoint door = listener->endpoint();
+  door = listener->endpoint();
   ElasticOptions options;
   options.place = {0, 1};
   options.token = token_of(7);
-  const auto session = ElasticSession::open("fp32", {}, options, std::move(listener));
-  ASSERT_TRUE(session) << session.error().message;
+  auto session = ElasticSession::open("fp32", {}, options, std::move(listener));
+  EXPECT_TRUE(session) << session.error().message;
+  return std::move(*session);
+}
+
+TEST(ElasticDoor, AnotherVersionIsRefusedByName) {
+  Endpoint door;
+  const auto session = open_alone(door);
   auto line = call_at_door(door, {.token = token_of(7)}, soon());
   ASSERT_TRUE(line) << line.error().message;
   auto question = elastic::encode(elastic::Message(elastic::Probe{}));
@@ -351,27 +358,40 @@ TEST(ElasticDoor, AnotherVersionIsRefusedByName) {
   EXPECT_NE(std::get<elastic::Refused>(*refused).why.find("speaks version 9"), std::string::npos);
 }
 
+// All members may call a host at once; beyond 64 they pushed each other out.
+TEST(ElasticDoor, ManyThatHaveNotSpokenYetPushOutNobody) {
+  Endpoint door;
+  const auto session = open_alone(door);
+  std::vector<std::unique_ptr<Line>> lines;
+  for (int caller = 0; caller < 66; ++caller) {
+    auto line = call_at_door(door, {.token = token_of(7)}, soon());
+    ASSERT_TRUE(line) << line.error().message;
+    lines.push_back(std::move(*line));
+  }
+  for (const auto& line : lines) {
+    ASSERT_TRUE(line->send(elastic::encode(elastic::Message(elastic::Probe{})), soon()));
+    EXPECT_TRUE(line->receive(elastic::kMessageMax, soon()));
+  }
+}
+
 TEST(ElasticStep, BucketsBeforeTheLastArePreparedInEachAttempt) {
-  ElasticOptions options;
-  options.place = {0, 1};
-  options.token = token_of(7);
-  const auto session = ElasticSession::open("fp32", {}, options, *listen_tcp("127.0.0.1"));
-  ASSERT_TRUE(session) << session.error().message;
+  Endpoint door;
+  const auto session = open_alone(door);
   std::vector<float> first(kElements, 1);
   std::vector<float> second(kElements, 1);
   const Named one[] = {{.name = "first", .tensor = {.values = first.data(), .count = first.size()}}};
   const Named other[] = {{.name = "second", .tensor = {.values = second.data(), .count = second.size()}}};
   std::vector<ElasticBucket> buckets{{one, {}}, {other, {}}};
-  const auto refused = (*session)->all_reduce(buckets);
+  const auto refused = session->all_reduce(buckets);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_FALSE((*session)->end()) << "it goes on";
+  EXPECT_FALSE(session->end()) << "it goes on";
   int prepared = 0;
   buckets[0].prepare = [&] { ++prepared; };
-  const auto report = (*session)->all_reduce(buckets);
+  const auto report = session->all_reduce(buckets);
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(prepared, 1);
-  EXPECT_EQ((*session)->steps(), 1U);
+  EXPECT_EQ(session->steps(), 1U);
 }
 
 TEST(ElasticOptions, ThatCannotBeAreRefused) {

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/brief_testing.h"
 #include "base/random.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -29,7 +30,7 @@ namespace {
 using Input = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kSeed = 20260101;
-// Enough to run every line of a harness; `make check` searches with libFuzzer.
+// Enough to run every line of a harness, as are half of them in brief; `make check` searches with libFuzzer.
 constexpr int kRounds = 4000;
 
 void add_seeds(const std::filesystem::path& folder, std::vector<Input>& seeds) {
@@ -71,6 +72,7 @@ void mutate(deltawire::CounterRng& rng, Input& bytes) {
 
 int main(int count, char** arguments) {
   int rounds = &fuzz_rounds != nullptr ? fuzz_rounds : kRounds;
+  rounds /= deltawire::testing::whole_or_brief(1, 2);
   std::vector<Input> seeds;
   for (const char* argument : std::span(arguments + 1, arguments + count)) {
     if (std::filesystem::is_directory(argument)) {

@@ -2,6 +2,7 @@
 // mislead a guess. Ordinary parts and hostile bytes: EveryTarget (dispatch_test.cc); long ones:
 // TargetStreams.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 #include <string>
@@ -91,7 +92,9 @@ TEST_P(SbcTargets, ValuesThatMislead) {
       inputs[8][i] = static_cast<float>(bits % 3) - 1;
     }
     for (std::size_t n = 0; n < inputs.size(); ++n) {
-      for (const char* spec : {"sbc:p=0.0001", "sbc:p=0.01", "sbc:p=0.3"}) {
+      for (const std::size_t which : {0U, 1U, 2U}) {
+        if (count > 5000 && which != n % 3 && testing::whole_or_brief(false, true)) continue;
+        const char* spec = std::array{"sbc:p=0.0001", "sbc:p=0.01", "sbc:p=0.3"}[which];
         SCOPED_TRACE(std::string(spec) + ", input " + std::to_string(n) + " of " + std::to_string(count));
         expect_equal(spec, inputs[n], Floats(count, -0.0F));
       }

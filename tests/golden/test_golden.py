@@ -39,7 +39,7 @@ def test_bytes_and_values(codec: str) -> None:
 def check_bytes_and_values(case: Case) -> None:
     golden = (FOLDER / f"{case.stem}.dw").read_bytes()
     again = encode(BINARY, case)
-    decoded = decode(BINARY, golden)
+    decoded = decode_golden(golden, case)
     if case.follows_library:
         assert decode(BINARY, again).tobytes() == decoded.tobytes()
     else:
@@ -49,6 +49,14 @@ def check_bytes_and_values(case: Case) -> None:
     assert decoded.dtype == expected.dtype == values.dtype
     assert decoded.shape == expected.shape == values.shape
     assert decoded.tobytes() == expected.tobytes()
+
+
+def decode_golden(golden: bytes, case: Case) -> np.ndarray:
+    """By the package where it can, if the program is of this machine: to start that takes longer.
+    The program decodes archives, too."""
+    if "DELTAWIRE_BIN" in os.environ or INPUTS[case.input]().dtype != np.float32:
+        return decode(BINARY, golden)
+    return deltawire.decode(golden)
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=[each.path.stem for each in ARCHIVES])

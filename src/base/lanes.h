@@ -13,6 +13,10 @@ namespace deltawire {
 // Elements of a message below which waking a thread costs as much as it spares.
 inline constexpr std::uint64_t kWorthSharing = 131072;
 
+inline Workers* worth_waking(Workers* workers, std::uint64_t elements) noexcept {
+  return elements < kWorthSharing ? nullptr : workers;
+}
+
 // Calls work(lane, index) once for each index below `count`; lanes take indices in increasing order, and no
 // two calls of a lane overlap. Once a call has returned false, no further index is taken, but taken ones are
 // completed, so all indices before the first failure are done. Returns whether all calls returned true.

@@ -42,7 +42,7 @@ tl::unexpected<Error> name_part(const Named& part, const Error& error) {
 }
 
 void DecodeRuns::begin(std::uint64_t elements, Workers* workers) {
-  workers_ = elements < kWorthSharing ? nullptr : workers;
+  workers_ = worth_waking(workers, elements);
   const auto threads = static_cast<std::uint64_t>(Workers::threads(workers_));
   longest_ = threads == 1 ? elements : std::max(kShortestRun, ceil_div(elements, threads * kRunsPerThread));
   ends_.clear();

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "base/lanes.h"
 #include "base/mutex.h"
 #include "base/no_memory.h"
 #include "channel/coding_lanes.h"
@@ -100,11 +101,11 @@ MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const 
 void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
                 const MessageBounds& bounds, const CodingRoom& room) {
   assert(std::ranges::adjacent_find(jobs, do_not_follow) == jobs.end());
-  const CodingLanes lanes(room.workers, {bounds.elements, bounds.longest, bounds.scratch_bytes},
-                          room.scratch);
+  Workers* const workers = worth_waking(room.workers, bounds.elements);
+  const CodingLanes lanes(workers, {bounds.elements, bounds.longest, bounds.scratch_bytes}, room.scratch);
   std::byte* behind = jobs.empty() ? nullptr : jobs.front().buffer.payload.data();
   JobsLeft left(jobs);
-  Workers::share(room.workers, lanes.count(), [&](std::size_t lane) {
+  Workers::share(workers, lanes.count(), [&](std::size_t lane) {
     const Exec exec = lanes.exec(lane);
     const bool in_place = lane == 0;
     while (PartJob* const job = left.take(in_place)) {

@@ -2,9 +2,12 @@
 #include <deque>
 #include <memory>
 #include <set>
+#include <span>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "base/lanes.h"
 #include "channel/channel_testing.h"
 #include "channel/metered_channel.h"
 #include "deltawire/workers.h"
@@ -118,6 +121,21 @@ TEST_P(PartSlots, TheFirstOfSeveralErrorsIsTold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, PartSlots, ::testing::Values(1, 2, 3));
+
+// Each thread that codes has scratch of its own.
+TEST(SharedEncoding, BeginsWhereItIsWorthWakingAThread) {
+  const auto held = [](int threads, std::size_t parts) {
+    const auto meter = std::make_shared<MemoryMeter>();
+    const auto channel = *make_metered_channel("gcomp", {}, {meter, std::make_shared<Workers>(threads)});
+    Values values = numbers(kWorthSharing / 4, 1);
+    std::vector<Named> message;
+    for (const char* name : {"a", "b", "c", "d"}) message.push_back(named(name, values));
+    EXPECT_TRUE(channel->encode(std::span(message).first(parts), step_id(0)));
+    return meter->held(MemoryMeter::Use::kMessages);
+  };
+  EXPECT_EQ(held(2, 3), held(1, 3));
+  EXPECT_GT(held(2, 4), held(1, 4));
+}
 
 TEST(RandomStream, BelongsToSeedStepRankAndPart) {
   Values values = numbers(5000, 3);

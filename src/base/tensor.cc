@@ -1,5 +1,6 @@
 #include "deltawire/tensor.h"
 
+#include <algorithm>
 #include <functional>
 #include <iterator>
 #include <string>

@@ -391,7 +391,7 @@ std::vector<std::string> reducer_specs_that_lose_nothing() {
     const auto codec = make_codec(spec);
     if ((*codec)->info().lossless || (*codec)->info().error_feedback) codecs.push_back(spec);
   }
-  codecs.emplace_back("layer2* step<2: onebit, layer5*: int8, rest fp32");
+  codecs.emplace_back("layer2* step<1: onebit, layer5*: int8, rest fp32");
   std::vector<std::string> specs = with_every_pattern(codecs);
   specs.emplace_back("hierarchical:group=2(3lc)");
   return specs;

@@ -110,7 +110,7 @@ TEST_P(Conservation, NothingIsLost) {
     balance.emplace_back(count, 0.0);
     moved.emplace_back(count, 1e-6);
   }
-  for (std::uint64_t step = 0; step < testing::whole_or_brief(5U, 3U); ++step) {
+  for (std::uint64_t step = 0; step < testing::whole_or_brief(5U, 2U); ++step) {
     std::vector<Tensors> inputs;
     for (int rank = 0; rank < chosen.world; ++rank) inputs.push_back(gradients(rank, step));
     const Tensors mean = reference->mean(inputs, step);

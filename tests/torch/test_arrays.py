@@ -48,10 +48,7 @@ def test_other_dtypes_are_type_errors(array):
 
 @pytest.mark.parametrize(
     ("spec", "code", "says"),
-    [
-        ("4lc", "UnknownCodec", "3lc"),
-        ("3lc:speed=1", "InvalidArgument", "speed"),
-    ],
+    [("4lc", "UnknownCodec", "3lc"), ("3lc:speed=1", "InvalidArgument", "speed")],
 )
 def test_bad_specs_are_value_errors(spec, code, says):
     with pytest.raises(ValueError, match=says) as caught:

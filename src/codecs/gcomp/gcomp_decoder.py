@@ -310,10 +310,7 @@ def escaped(exponent: int) -> Coded:
     return Coded([table + block + (1 << 17 | 1).to_bytes(4, "little")], 1)
 
 
-GOOD = {
-    "an escape": (escaped(126), [0.75]),
-    "an escape for a subnormal": (escaped(0), [2.0**-127]),
-}
+GOOD = {"an escape": (escaped(126), [0.75]), "an escape for a subnormal": (escaped(0), [2.0**-127])}
 REFUSED = {"an escape for what has a code": (escaped(127), "Corrupt")}
 
 COUNT = 40000  # two blocks

@@ -65,10 +65,7 @@ GOOD = {
         of([31, 3, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0b01], 5, MEAN),
         at(5, [0, 3, 4]),
     ),
-    "four lanes": (
-        of([*LANES, 1, 0, 1, 0, 1, 0, 0b01, 0, 0, 0], 7, MEAN),
-        at(7, SIX),
-    ),
+    "four lanes": (of([*LANES, 1, 0, 1, 0, 1, 0, 0b01, 0, 0, 0], 7, MEAN), at(7, SIX)),
 }
 REFUSED = {
     "a mean of nothing": (of([0, 0, 0], 5, MEAN), "Corrupt"),

@@ -266,9 +266,7 @@ GOOD = {
     "2 bits, nothing sent": (two_bits(2, NONE), [0, 0]),
     "2 bits in two chunks": (
         two_bits(
-            16386,
-            GAPS + MEANS + bits("11" * CHUNK_POSITIONS),
-            rice(0, 1, 16385, "") + bits("10"),
+            16386, GAPS + MEANS + bits("11" * CHUNK_POSITIONS), rice(0, 1, 16385, "") + bits("10")
         ),
         [*[2] * 16384, 0, -1],
     ),
@@ -321,10 +319,7 @@ REFUSED = {
     "first outside": (fp32(9, rice(0, 1, 9, "") + floats(1)), "Corrupt"),
     "first far outside": (fp32(9, rice(0, 1, 2**32 - 1, "") + floats(1)), "Corrupt"),
     "a gap to outside": (fp32(9, rice(0, 2, 7, "10") + PAIR), "Corrupt"),
-    "an escape to outside": (
-        fp32(9, rice(0, 2, 7, ESCAPE + "1" * 32) + PAIR),
-        "Corrupt",
-    ),
+    "an escape to outside": (fp32(9, rice(0, 2, 7, ESCAPE + "1" * 32) + PAIR), "Corrupt"),
     "an escape for a short gap": (
         fp32(99, rice(1, 2, 0, ESCAPE + "111101" + "0" * 26) + PAIR),
         "Corrupt",
@@ -341,10 +336,7 @@ REFUSED = {
     "a set bit": (fp32(9, rice(0, 2, 0, "01") + PAIR), "Corrupt"),
     "a set bit in lane 0": (fp32(9, rice(64, 2, 0, "01", "", "", "") + PAIR), "Corrupt"),
     "a byte too many": (fp32(9, rice(0, 2, 0, "0" * 9) + PAIR), "Corrupt"),
-    "a byte in a lane without codes": (
-        fp32(9, rice(64, 2, 0, "0", "0", "", "") + PAIR),
-        "Corrupt",
-    ),
+    "a byte in a lane without codes": (fp32(9, rice(64, 2, 0, "0", "0", "", "") + PAIR), "Corrupt"),
     "a byte behind one position": (fp32(9, rice(0, 1, 0, "0") + floats(1)), "Corrupt"),
     "a chunk that is not full": (
         int8(16390, HALF, rice(0, 1, 0, "") + b"\1", rice(0, 1, 9, "") + b"\1"),
@@ -364,10 +356,7 @@ REFUSED = {
     "interpolative, one": (fp32(9, interpolative(1, 0, 0) + floats(1)), "Corrupt"),
     "interpolative, last outside": (fp32(9, interpolative(2, 0, 9) + PAIR), "Corrupt"),
     "interpolative, both outside": (fp32(9, interpolative(2, 9, 10) + PAIR), "Corrupt"),
-    "interpolative, no room": (
-        fp32(9, interpolative(3, 0, 1) + floats(1, 2, 3)),
-        "Corrupt",
-    ),
+    "interpolative, no room": (fp32(9, interpolative(3, 0, 1) + floats(1, 2, 3)), "Corrupt"),
     "interpolative, last before first": (fp32(9, interpolative(2, 5, 4) + PAIR), "Corrupt"),
     "interpolative, an end inside the head": (
         fp32(9, interpolative(2, 0, 1)[:10] + PAIR),

@@ -24,6 +24,8 @@ SPECS = [
     "3lc:s=1.75",
     "gather(topk:k=10%)",
     "direct(sbc:p=10%)",
+    "int8",
+    "fp8",
     "direct(*bias: bf16, step>=2: fp32, rest 3lc)",
     "gcomp",
     "ring(onebit)",

@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 144_362,
-    "library (src, include, python), lines": 111_553,
+    "product code, lines": 144_322,
+    "library (src, include, python), lines": 111_481,
     "library, files": 760,
-    "of it python, lines": 31_977,
-    "lab, lines": 11_080,
-    "tests without golden files and traces, lines": 104_629,
+    "of it python, lines": 31_929,
+    "lab, lines": 11_064,
+    "tests without golden files and traces, lines": 104_616,
     "files tracked": 3_357,
 }
 

@@ -1,6 +1,7 @@
 """What a twin refuses, and how it says so."""
 
 import sys
+import types
 
 import deltawire
 import numpy as np
@@ -90,15 +91,18 @@ def test_rules_and_recipes_have_no_twin(spec):
 
 
 def without_triton(rank, world_size, report):
-    sys.modules["triton"] = None
-    with pytest.raises(ImportError) as refused:
-        gpu().twin("int8")
-    return str(refused.value)
+    said = []
+    for there in (None, types.SimpleNamespace(__version__="3.2.0")):
+        sys.modules["triton"] = there
+        with pytest.raises(ImportError, match=r"deltawire.torch.gpu needs Triton: ") as refused:
+            gpu().twin("int8")
+        said.append(str(refused.value))
+    return said
 
 
 def test_without_triton_the_error_says_what_to_install():
-    (said,) = results(without_triton, 1)
-    assert said.startswith("deltawire.torch.gpu needs Triton") and "pip install triton" in said
+    ((missing, old),) = results(without_triton, 1)
+    assert "pip install triton" in missing and "3.2.0 is too old; PyTorch 2.8 and later" in old
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,17 @@ _TWINS = {
 }
 
 
+def missing_triton() -> str:
+    """What is wrong with Triton here, and what to do; empty if nothing is."""
+    try:
+        triton = importlib.import_module("triton")
+    except ModuleNotFoundError:
+        return "it comes with PyTorch's builds for GPUs, and is not installed: pip install triton"
+    if not hasattr(triton, "knobs"):
+        return f"{triton.__version__} is too old; PyTorch 2.8 and later bring 3.4 or newer"
+    return ""
+
+
 def codecs_with_twin() -> tuple[str, ...]:
     """The names of the codecs that a device can encode and decode."""
     return tuple(_TWINS)
@@ -53,14 +64,8 @@ def twin_of_canonical(spec: str) -> Twin:
         raise invalid(
             f"{name} has no twin for tensors on a GPU; these have one: {', '.join(_TWINS)}"
         )
-    try:
-        importlib.import_module("triton")
-    except ModuleNotFoundError as cause:
-        raise ImportError(
-            "deltawire.torch.gpu needs Triton, which comes with PyTorch's builds for GPUs: "
-            "pip install triton",
-            name="triton",
-        ) from cause
+    if missing := missing_triton():
+        raise ImportError(f"deltawire.torch.gpu needs Triton: {missing}", name="triton")
     module, made = _TWINS[name]
     return getattr(importlib.import_module(f"deltawire.torch.gpu.{module}"), made)(
         spec, codec.parameters

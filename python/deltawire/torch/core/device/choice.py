@@ -1,7 +1,6 @@
 """Who codes what is exchanged: its device, with codecs' twins, or the CPU."""
 
 import dataclasses
-import importlib.util
 import logging
 from collections.abc import Callable, Iterable
 
@@ -90,11 +89,10 @@ def _maker(twins: Twins, device: torch.device) -> tuple[Callable[[str], object] 
         return twins, ""
     if device.type != "cuda":
         return None, f"twins are for CUDA devices, and the tensors are on {device}"
-    if importlib.util.find_spec("triton") is None:
-        return None, "Triton is not installed"
-    from deltawire.torch.gpu.twins import twin_of_canonical
+    from deltawire.torch.gpu.twins import missing_triton, twin_of_canonical
 
-    return twin_of_canonical, ""
+    missing = missing_triton()
+    return twin_of_canonical, missing and f"twins need Triton: {missing}"
 
 
 def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[str], object]) -> str:

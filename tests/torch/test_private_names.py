@@ -90,8 +90,8 @@ FSDP2 = {
     "_module_info",
     "fsdp_params",
 }
-# Of a store, and of FSDP2: asked for, and done without.
-OPTIONAL = {"clone", "_reset_iter_state", "_unsharded_param"}
+# Of a store, of FSDP2, and of Triton: asked for, and done without.
+OPTIONAL = {"clone", "_reset_iter_state", "_unsharded_param", "knobs"}
 # Python's, of our own classes, and of others' wrappers of an optimizer.
 OURS = {"__self__", "_session", "optimizer", "sched_getaffinity"}
 

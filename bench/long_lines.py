@@ -13,9 +13,9 @@ there is a rate. `--controls` is what the kernel of both starts with: `cubic` an
 `--per-site 2` four ranks share the line, two at each end. Prints a Markdown table: the bytes that a
 site sends over the line, as a share of its rate, the delays of the exchange included; the median of
 `--steps` exchanges after the first. `--pause` is what the ranks compute before each. With
-`--strangers N` a process at the second site dials rank 0's port N times a second, sends a few bytes
-of nothing and hangs up after a second; the table then has the seconds that rank 0 took to meet the
-others, too (those without strangers: `--strangers 0`).
+`--strangers N` a process at the second site dials rank 0's port N times a second, and after a
+second sends 16 random bytes and hangs up; the table then also has the seconds that rank 0 took to
+meet the others. `--strangers 0` gives these seconds without strangers.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 ADDRESS = ("10.77.0.1", "10.77.0.2")
@@ -80,28 +80,28 @@ def cell(given: argparse.Namespace, names: list[str]) -> str:
     for name in ("megabytes", "steps", "per_site", "pause", "encryption"):
         words += [f"--{name.replace('_', '-')}", str(getattr(given, name))]
     sites = [name for name in names for _ in range(given.per_site)]
-    strangers = started(names[1], "--strangers", str(given.strangers or 0), "--rank", "-1")
-    try:
+    with ExitStack() as ending:
+        if given.strangers:
+            strangers = started(names[1], "--strangers", str(given.strangers), "--rank", "-1")
+            ending.enter_context(strangers)
+            ending.callback(strangers.kill)
         ranks = [started(name, "--rank", str(rank), *words) for rank, name in enumerate(sites)]
         said = [process.communicate()[0] for process in ranks]
-    finally:
-        strangers.kill()
-        strangers.wait()
     if any(process.returncode for process in ranks):
         raise SystemExit("a rank failed; its message is above")
     met, bytes_sent, seconds = (float(word) for word in said[0].split())
     # A rank sends as much to each other rank; the line carries what goes to the other site.
     bytes_over_line = given.per_site * bytes_sent * given.per_site / (2 * given.per_site - 1)
     share = 8 * bytes_over_line / seconds / (given.rate * 1e6)
-    words = f"{share:.0%}" if share > 0.1 else f"{share:.1%}"
-    return words if given.strangers is None else f"{words}, met in {met:.1f} s"
+    text = f"{share:.0%}" if share > 0.1 else f"{share:.1%}"
+    return text if given.strangers is None else f"{text}, met in {met:.1f} s"
 
 
 def be_strangers(each_second: int) -> None:
     """Dials as often until it is killed."""
     open_ones: collections.deque[socket.socket] = collections.deque()
     start, dialed = time.monotonic(), 0
-    while each_second:
+    while True:
         time.sleep(0.002)
         while dialed < (time.monotonic() - start) * each_second:
             dialed += 1

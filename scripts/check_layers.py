@@ -85,7 +85,6 @@ class Checker:
             if problem := size.problem():
                 self._report(self.root / size.path, size.line, problem)
         if (self.root / "CMakeLists.txt").is_file():  # a whole tree
-            self.questions += self.classes.stale_exceptions()
             self.violations += self.python.rows_without_modules()
         for problem in self.python.circles():
             self._report(*problem)

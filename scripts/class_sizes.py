@@ -15,8 +15,6 @@ import python_source
 
 MAX_MEMBERS = 40
 MAX_FILES = 2
-# Classes that were larger before the rule existed: (members, files). These numbers may only fall.
-EXCEPTIONS: dict[str, tuple[int, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,14 @@ class ClassSize:
 
     def problem(self) -> str:
         """What is wrong with it; "" if nothing is."""
-        members, files = map(max, (MAX_MEMBERS, MAX_FILES), EXCEPTIONS.get(self.name, (0, 0)))
-        if self.members > members:
+        if self.members > MAX_MEMBERS:
             return (
                 f"{self.name} has {self.members} members ({self.methods} methods, {self.fields} "
-                f"fields), the limit is {members}; which classes wait inside it?"
+                f"fields), the limit is {MAX_MEMBERS}; which classes wait inside it?"
             )
-        if len(self.files) > files:
+        if len(self.files) > MAX_FILES:
             return (
-                f"{self.name} lives in {len(self.files)} files, the limit is {files}: "
+                f"{self.name} lives in {len(self.files)} files, the limit is {MAX_FILES}: "
                 f"{', '.join(self.files)}"
             )
         return ""
@@ -83,23 +80,6 @@ class ClassSizes:
         return sorted(
             sizes, key=lambda size: (-size.members, -len(size.files), size.path, size.line)
         )
-
-    def stale_exceptions(self) -> list[str]:
-        """Entries of the list of exceptions that no class needs any more."""
-        sizes = self.all()
-        found = []
-        for name, (members, files) in EXCEPTIONS.items():
-            named = [size for size in sizes if size.name == name]
-            most = max((size.members for size in named), default=0)
-            longest = max((len(size.files) for size in named), default=0)
-            if most <= MAX_MEMBERS and longest <= MAX_FILES:
-                found.append(f"{name} needs no exception any more: scripts/class_sizes.py")
-            elif most < members or longest < files:
-                found.append(
-                    f"{name} has shrunk to {most, longest}, its exception in "
-                    f"scripts/class_sizes.py allows {members, files}: lower it"
-                )
-        return found
 
     def _whole(self, path: str, found: cpp_source.Class) -> ClassSize:
         header = re.sub(r"^(src|apps|include|tests)/", "", path)

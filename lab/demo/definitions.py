@@ -1,26 +1,5 @@
 """What every number in results.json means."""
 
-ROW_KEYS = (
-    "method",
-    "momentum",
-    "learning_rate",
-    "accuracy",
-    "accuracy_range",
-    "steps",
-    "ms_per_step",
-    "ms_per_step_range",
-    "compute_ms",
-    "encode_ms",
-    "exchange_ms",
-    "decode_ms",
-    "wire_mb_per_rank",
-    "times_smaller",
-    "bits_per_value",
-    "times_faster",
-    "bit_equal",
-    "failed",
-)
-
 DEFINITIONS = {
     "momentum, learning_rate": "of the row's optimizer; AdamW has betas instead of a momentum, "
     "and null here. The rate is that of the first step. Rows whose "
@@ -53,3 +32,5 @@ DEFINITIONS = {
     "applied the same means in every step",
     "failed": "null, or why the row has no numbers: one of its trainings failed",
 }
+
+ROW_KEYS = ("method", *(key for keys in DEFINITIONS for key in keys.split(", ")))

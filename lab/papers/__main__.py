@@ -25,7 +25,7 @@ from lab.data.images import DataError
 from lab.papers.declaration import Paper
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
-from lab.papers.schedule import Schedule
+from lab.papers.schedule import make_missing
 from lab.papers.summary import summary
 from lab.ranks.launcher import RanksFailed
 from lab.ranks.namespaces import NamespaceError
@@ -84,7 +84,6 @@ def run_paper(given: argparse.Namespace) -> int:
 
     # What can keep a single run from being made on a machine.
     failures = (DataError, NamespaceError, RanksFailed, TrainingFailed, CommandFailed)
-    failures += (DeltawireError,)
     paper, folder = load_paper(given.name), given.out or Path("out/papers")
     results = Results(paper, folder / f"{given.name}.json")
     runs = [
@@ -92,10 +91,9 @@ def run_paper(given: argparse.Namespace) -> int:
         for run in paper.chosen(given.table)
         if given.run is None or any(words in run.cell for words in given.run)
     ]
-    schedule = Schedule(paper, runs, results, failures)
     scale = next(each for each in paper.scales if each.name == given.scale)
     print(f"scale {scale.name}, {given.seeds} seed(s)", file=sys.stderr, flush=True)
-    failed = schedule.work(scale, given.seeds)
+    failed = make_missing(results, runs, scale, given.seeds, *failures, DeltawireError)
     print(Page(paper, results).write(folder))
     return 1 if failed else 0
 

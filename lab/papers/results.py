@@ -12,12 +12,12 @@ _DIGITS, _CURVE_DIGITS = 6, 4
 
 
 class Results:
-    """The finished runs of a paper. `add` replaces the file, so that a run that was cut leaves all
-    those before it."""
+    """The finished runs of a `paper`. `add` replaces the file, so that a run that was cut leaves
+    all those before it."""
 
     def __init__(self, paper: Paper, path: Path) -> None:
         """Raises ResultsError if the file is another paper's, or damaged."""
-        self._paper, self._path = paper, path
+        self.paper, self._path = paper, path
         self._content = {"paper": paper.name, "machine": machine(), "runs": []}
         if path.exists():
             self._content = _read(path, paper.name)

@@ -75,25 +75,10 @@ def make_workload(
     return _text_workload(WordLSTM(kinds, hidden, hidden, 2), train, held_out, workers, batch, test)
 
 
-@functools.lru_cache(maxsize=1)
-def _mnist() -> ImageSet:
-    return load_image_set(data_folder() / "mnist")
-
-
-@functools.lru_cache(maxsize=1)
-def _fashion() -> ImageSet:
-    return load_image_set(DEBIAN_FASHION_MNIST)
-
-
-@functools.lru_cache(maxsize=1)
-def _cifar10() -> ImageSet:
-    return load_cifar10(data_folder() / FOLDER)
-
-
 _IMAGES: dict[str, Callable[[], ImageSet]] = {
-    "mnist": _mnist,
-    "fashion": _fashion,
-    "cifar10": _cifar10,
+    "mnist": functools.cache(lambda: load_image_set(data_folder() / "mnist")),
+    "fashion": functools.cache(lambda: load_image_set(DEBIAN_FASHION_MNIST)),
+    "cifar10": functools.cache(lambda: load_cifar10(data_folder() / FOLDER)),
 }
 
 

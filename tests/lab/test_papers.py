@@ -34,7 +34,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text)
     monkeypatch.setenv("DELTAWIRE_DATA", str(tmp_path))
     monkeypatch.setattr(workloads, "DEBIAN_FASHION_MNIST", tmp_path / "mnist")
-    caches = (workloads._mnist, workloads._fashion, workloads._cifar10, workloads._text)
+    caches = (*workloads._IMAGES.values(), workloads._text)
     for cache in caches:
         cache.cache_clear()
     yield tmp_path

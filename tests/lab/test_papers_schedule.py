@@ -14,7 +14,7 @@ from lab.papers import __main__ as program
 from lab.papers.declaration import Kind, Number, Paper, Reason, Run, Scale, Table
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
-from lab.papers.schedule import Schedule
+from lab.papers.schedule import make_missing
 from lab.papers.summary import summary
 
 CELLS = ("plain", "packed", "worse")
@@ -63,10 +63,10 @@ def test_after_ctrl_c_only_the_missing_runs_are_made(tmp_path: Path):
     paper, path = paper_of(runs), tmp_path / "r.json"
     runs.cut_at = 2
     with pytest.raises(KeyboardInterrupt):
-        Schedule(paper, list(paper.runs), Results(paper, path)).work(paper.scales[0], 2)
+        make_missing(Results(paper, path), list(paper.runs), paper.scales[0], 2)
     assert [each["cell"] for each in json.loads(path.read_text())["runs"]] == ["plain", "packed"]
     runs.cut_at = None
-    assert Schedule(paper, list(paper.runs), Results(paper, path)).work(paper.scales[0], 2) == 0
+    assert make_missing(Results(paper, path), list(paper.runs), paper.scales[0], 2) == 0
     assert [made[0] for made in runs.made] == [*CELLS, *CELLS]
     assert [made[2] for made in runs.made] == [1, 1, 1, 2, 2, 2], "one seed whole, then the next"
 
@@ -82,8 +82,7 @@ def test_a_failed_run_does_not_stop_the_others(tmp_path: Path, capsys):
 
     paper.kinds["kind"].__dict__["measure"] = measure
     results = Results(paper, tmp_path / "r.json")
-    schedule = Schedule(paper, list(paper.runs), results, (OSError,))
-    assert schedule.work(paper.scales[0], 1) == 1
+    assert make_missing(results, list(paper.runs), paper.scales[0], 1, OSError) == 1
     assert capsys.readouterr().err.count("packed: no such link") == 1
     assert [made[0] for made in runs.made] == ["plain", "worse"]
 
@@ -93,7 +92,7 @@ import sys, time
 from pathlib import Path
 from lab.papers.declaration import Kind, Paper, Run, Scale
 from lab.papers.results import Results
-from lab.papers.schedule import Schedule
+from lab.papers.schedule import make_missing
 
 def measure(scale, cell, seed):
     time.sleep(0.05)
@@ -103,7 +102,7 @@ paper = Paper("p", "", "", (Scale("s", {"k": {}}),),
     {"k": Kind(measure, lambda a: "")},
     tuple(Run("1", str(i), "k", {}) for i in range(int(sys.argv[2]))), ())
 results = Results(paper, Path(sys.argv[1]))
-Schedule(paper, list(paper.runs), results).work(paper.scales[0], 1)
+make_missing(results, list(paper.runs), paper.scales[0], 1)
 """
 
 

@@ -53,6 +53,7 @@ KERNEL_MAY_INCLUDE = {
         "base/float16.h",
         "base/float_bits.h",
         "base/little_endian.h",
+        "base/prefetch.h",
         "base/random.h",
     ),
 }

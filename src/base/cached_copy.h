@@ -12,7 +12,8 @@ namespace deltawire {
 inline void copy_cached(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
   constexpr std::size_t kPiece = 1536;
   while (bytes > 0) {
-    const std::size_t some = bytes < kPiece ? bytes : kPiece;
+    std::size_t some = bytes < kPiece ? bytes : kPiece;
+    asm("" : "+r"(some));  // GCC would copy a length that it knows by `rep movsq`
     std::memcpy(to, from, some);
     to += some;
     from += some;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cassert>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <span>
 
 #include "base/little_endian.h"
+#include "base/prefetch.h"
 #include "channel/decode_runs.h"
 #include "deltawire/codec.h"
 #include "deltawire/tensor.h"
@@ -49,17 +51,23 @@ inline void take_raw_values(Bytes values, const TensorSlot& tensor, const Target
 // the defined floating-point mode; each has as many values as the sum.
 inline void sum_raw_values(std::span<const std::byte* const> addends, float scale,
                            std::span<float> sum) noexcept {
-  constexpr std::size_t kBlock = 2048;  // stays in the first cache
-  for (std::size_t begin = 0; begin < sum.size(); begin += kBlock) {
-    const std::span<float> block = sum.subspan(begin, std::min(kBlock, sum.size() - begin));
-    const auto value_at = [&](const std::byte* addend, std::size_t i) {
-      return std::bit_cast<float>(load_le<std::uint32_t>(addend + (begin + i) * sizeof(float)));
-    };
-    // 0 + -0 is 0.
-    for (std::size_t i = 0; i < block.size(); ++i) block[i] = 0.0F + scale * value_at(addends.front(), i);
-    for (const std::byte* const addend : addends.subspan(1)) {
-      for (std::size_t i = 0; i < block.size(); ++i) block[i] += scale * value_at(addend, i);
+  const auto value_at = [](const std::byte* values, std::size_t i) {
+    return std::bit_cast<float>(load_le<std::uint32_t>(values + i * sizeof(float)));
+  };
+  // 0 + -0 is 0.
+  std::size_t at = 0;
+  for (std::array<float, 16> line; at + line.size() <= sum.size(); at += line.size()) {
+    line.fill(0);
+    for (const std::byte* const addend : addends) {
+      const std::byte* const values = addend + at * sizeof(float);
+      prefetch_page(values, sizeof line);
+      for (std::size_t i = 0; i < line.size(); ++i) line[i] += scale * value_at(values, i);
     }
+    std::ranges::copy(line, sum.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  for (; at < sum.size(); ++at) {
+    sum[at] = 0;
+    for (const std::byte* const addend : addends) sum[at] += scale * value_at(addend, at);
   }
 }
 

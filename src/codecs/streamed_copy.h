@@ -10,7 +10,7 @@
 #endif
 
 #include "base/bit_functions.h"
-#include "codecs/kernels/prefetch.h"
+#include "base/prefetch.h"
 
 namespace deltawire {
 
@@ -31,6 +31,7 @@ inline void copy_streamed(std::byte* to, const std::byte* from, std::size_t byte
     from += before;
     bytes -= before;
     for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) {
+      prefetch_page(from, kLine);
       for (std::size_t i = 0; i < kLine; i += sizeof(__m128i)) {
         const __m128i some = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
         _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), some);

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "base/brief_testing.h"
+#include "base/prefetch.h"
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
-#include "codecs/kernels/prefetch.h"
 #include "codecs/spec_on_target_testing.h"
 #include "codecs/streamed_copy.h"
 

@@ -7,10 +7,10 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
+#include "base/prefetch.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_vectors_ops.h"
 #include "codecs/kernels/compaction_avx2.h"
-#include "codecs/kernels/prefetch.h"
 #include "codecs/kernels/set_bits.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {

@@ -10,8 +10,8 @@
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/little_endian.h"
+#include "base/prefetch.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/kernels/prefetch.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 

@@ -7,9 +7,9 @@
 
 #include "base/checked.h"
 #include "base/errors.h"
+#include "base/prefetch.h"
 #include "codecs/gcomp/gcomp_chunk.h"
 #include "codecs/gcomp/gcomp_heads.h"
-#include "codecs/kernels/prefetch.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 

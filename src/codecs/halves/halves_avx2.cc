@@ -3,8 +3,8 @@
 #include <immintrin.h>
 
 #include "base/float_bits.h"
+#include "base/prefetch.h"
 #include "codecs/halves/halves_ops.h"
-#include "codecs/kernels/prefetch.h"
 
 namespace deltawire::halves::DELTAWIRE_TARGET {
 
@@ -106,12 +106,15 @@ void encode(const float* in, const float* residual, float* left, std::uint64_t c
   std::uint64_t i = 0;
   if (left == nullptr) {
     for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+      prefetch_page(in + i, sizeof(float) * 2 * kLanes);
       const auto low = Format::round(_mm256_loadu_ps(in + i));
       const auto high = Format::round(_mm256_loadu_ps(in + i + kLanes));
       Format::store(low, high, payload + i * kValueBytes);
     }
   } else {
     for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+      prefetch_page(in + i, sizeof(float) * 2 * kLanes);
+      if (residual != nullptr) prefetch_page(residual + i, sizeof(float) * 2 * kLanes);
       const auto low = round_with_feedback<Format>(in, residual, left, i);
       const auto high = round_with_feedback<Format>(in, residual, left, i + kLanes);
       Format::store(low, high, payload + i * kValueBytes);
@@ -159,6 +162,7 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float scal
   const __m256 factor = _mm256_set1_ps(scale);
   const std::uint64_t end = count / kLanes * kLanes;
   for (std::uint64_t i = 0; i < end; i += kLanes) {
+    prefetch_page(slot + i, sizeof(float) * kLanes);
     const __m256 value = _mm256_mul_ps(factor, Format::load(payload + i * kValueBytes));
     _mm256_storeu_ps(slot + i, _mm256_add_ps(_mm256_loadu_ps(slot + i), value));
   }

@@ -6,8 +6,8 @@
 #include <immintrin.h>
 
 #include "base/float_bits.h"
+#include "base/prefetch.h"
 #include "codecs/kernels/addends.h"
-#include "codecs/kernels/prefetch.h"
 
 namespace deltawire {
 
@@ -52,8 +52,8 @@ template <bool kAdds, bool kKeeps, bool kStreams>
   constexpr std::uint64_t kStep = 32;
   __m256i largest[4] = {};
   for (; i + kStep <= x.count; i += kStep) {
-    prefetch_page(x.in + i, kStep);
-    if (kAdds) prefetch_page(x.residual + i, kStep);
+    prefetch_page(x.in + i, sizeof(float) * kStep);
+    if (kAdds) prefetch_page(x.residual + i, sizeof(float) * kStep);
     for (unsigned k = 0; k < 4; ++k) {
       const __m256 sum = eight_of<kAdds>(x, i + 8 * k);
       if (kKeeps) store_eight<kStreams>(x.left + i + 8 * k, sum);

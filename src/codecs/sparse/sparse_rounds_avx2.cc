@@ -8,7 +8,7 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/prefetch.h"
+#include "base/prefetch.h"
 #include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {

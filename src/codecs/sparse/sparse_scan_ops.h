@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/bit_functions.h"
-#include "codecs/kernels/prefetch.h"
+#include "base/prefetch.h"
 #include "codecs/kernels/set_bits.h"
 #include "codecs/sparse/sparse_ops.h"
 
@@ -35,8 +35,8 @@ struct Scan {
 
   // The candidates of both signs among 64 elements. Leaves x in its place.
   void look_at(std::uint64_t at, std::uint64_t* found) const noexcept {
-    prefetch_page(input.in + at, kGroup);
-    if constexpr (kResidual) prefetch_page(input.residual + at, kGroup);
+    prefetch_page(input.in + at, sizeof(float) * kGroup);
+    if constexpr (kResidual) prefetch_page(input.residual + at, sizeof(float) * kGroup);
     for (unsigned i = 0; i < kGroup / Lanes::kCount; ++i) {
       const typename Lanes::Bits x = x_bits(at + i * Lanes::kCount);
       // Where nothing is kept there is no place to point at either.

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/bit_functions.h"
+#include "base/prefetch.h"
 #include "codecs/kernels/lanes.h"
-#include "codecs/kernels/prefetch.h"
 #include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {

@@ -2,8 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/prefetch.h"
 #include "codecs/kernels/addends.h"
-#include "codecs/kernels/prefetch.h"
 #include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {

@@ -16,7 +16,7 @@
 #include "base/float_environment.h"
 #include "base/lanes.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/prefetch.h"
+#include "base/prefetch.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/threelc/threelc_ops.h"

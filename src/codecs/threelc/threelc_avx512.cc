@@ -8,7 +8,7 @@
 #include "base/bit_functions.h"
 #include "base/float_bits.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/prefetch.h"
+#include "base/prefetch.h"
 #include "codecs/threelc/threelc_avx2.h"
 #include "codecs/threelc/threelc_ops.h"
 #include "codecs/threelc/threelc_rice_ops.h"
@@ -69,8 +69,8 @@ std::uint32_t largest_of(const Addends& addends) noexcept {
     add_few<kAdds, kKeeps>(addends, 0, i, largest);
   }
   for (; i + 4 * kLanes <= addends.count; i += 4 * kLanes) {
-    prefetch_page(addends.in + i, 4 * kLanes);
-    if (kAdds) prefetch_page(addends.residual + i, 4 * kLanes);
+    prefetch_page(addends.in + i, sizeof(float) * 4 * kLanes);
+    if (kAdds) prefetch_page(addends.residual + i, sizeof(float) * 4 * kLanes);
     for (unsigned place = 0; place < 4; ++place) {
       const std::uint64_t at = i + place * kLanes;
       const __m512 x = load_x<kAdds>(addends, at);

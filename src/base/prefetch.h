@@ -1,6 +1,7 @@
 // Memory that is far apart, on its way before it is needed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bit_functions.h"
@@ -13,17 +14,15 @@ namespace deltawire {
   __builtin_prefetch(at, 0, 2);
 }
 
-// For a pass over elements that has reached `at`: asks for some elements, whole lines, one page ahead. The
-// CPU foresees such a pass by itself, but only after some lines of each page, and parts of 4,096 values have
-// four pages. The part may end before: the next one mostly lies behind it, and where nothing lies nothing is
+// For a pass over memory that has reached `at`: asks for some bytes, whole lines, one page ahead. The CPU
+// foresees such a pass by itself, but only after some lines of each page, and parts of 4,096 values have four
+// pages. The memory may end before: the next part mostly lies behind it, and where nothing lies nothing is
 // read.
-[[gnu::always_inline]] inline void prefetch_page(const float* at, std::uint32_t elements) noexcept {
+[[gnu::always_inline]] inline void prefetch_page(const void* at, std::size_t bytes) noexcept {
   constexpr std::uintptr_t kPage = 4096;
-  constexpr std::uint32_t kLine = 64 / sizeof(float);
+  constexpr std::size_t kLine = 64;
   const std::uintptr_t from = bit_cast<std::uintptr_t>(at) + kPage;
-  for (std::uint32_t i = 0; i < elements; i += kLine) {
-    __builtin_prefetch(bit_cast<const void*>(from + i * sizeof(float)));
-  }
+  for (std::size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(bit_cast<const void*>(from + i));
 }
 
 // When a kernel's output is written past the caches.

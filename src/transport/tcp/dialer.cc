@@ -143,8 +143,16 @@ void Dialer::dial(Deadline now) {
 }
 
 void Dialer::greet(Deadline now, const Token& token, const Claims& own, const EncryptionPolicy& policy) {
-  const Connected connected = connection_state(socket_.get());
+  Connected connected = connection_state(socket_.get());
   if (connected == Connected::kNotYet) return;
+  if (connected == Connected::kYes && !is_local_ && tries_local_ && !is_twin_) {
+    // A listener opens the local name before the port: perhaps both since the name was tried.
+    if (GuardedFd local = dial_locally(address_)) {
+      socket_ = std::move(local);
+      is_local_ = true;
+      connected = connection_state(socket_.get());
+    }
+  }
   end_dialing(connected);
   const auto nonce = random_nonce();
   if (connected != Connected::kYes || !nonce) {

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "transport/mesh_testing.h"
+#include "transport/process/machine.h"
+#include "transport/tcp/dialer.h"
 #include "transport/tcp/listener.h"
 
 namespace deltawire::test::local_socket_test {
@@ -65,6 +67,41 @@ TEST(LocalSocket, AListenerIsReachedOnItWithoutTcp) {
   EXPECT_EQ(::recv(accepted.get(), &got, 1, 0), 1);
   EXPECT_EQ(got, sent);
   EXPECT_FALSE(static_cast<bool>(tcp.accept())) << "nobody else came";
+}
+
+// A rank that dials while another begins to listen would stay on TCP, and all ranks of the machine without
+// shared memory.
+TEST(LocalSocket, IsDialedThoughItCameAfterTheFirstLook) {
+  const auto connect = [](const SocketAddress& to) {
+    GuardedFd socket =
+        GuardedFd::open([] { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    (void)::connect(socket.get(), to.get(), to.length());
+    return socket;
+  };
+  const SocketAddress any = SocketAddress::from_numeric("127.0.0.1", 0).value();
+  const GuardedFd tcp = GuardedFd::open([] { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+  ASSERT_EQ(::bind(tcp.get(), any.get(), any.length()), 0);
+  ASSERT_EQ(::listen(tcp.get(), 0), 0);
+  const SocketAddress address = SocketAddress::of_socket(tcp.get()).value();
+  const GuardedFd first = connect(address);  // the queue is full: who comes next is not connected
+  const Token token{};
+  Dialer dialer(0, Claims::Stream::kControl, address.endpoint());
+  std::vector<pollfd> interests;
+  for (int turn = 0; turn < 1000 && interests.empty(); ++turn) {
+    EXPECT_FALSE(dialer.advance(MachineClock::now(), token, {}, {}));
+    dialer.add_interests(interests);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(interests.size(), 1u);
+  ASSERT_EQ(interests[0].events, POLLOUT) << "connected already";
+  const auto local = listen_locally(address, 4);
+  ASSERT_TRUE(local && *local);
+  const GuardedFd taken = GuardedFd::open([&] { return ::accept(tcp.get(), nullptr, nullptr); });
+  pollfd dialed{local->get(), POLLIN, 0};
+  for (int turn = 0; turn < 1000 && ::poll(&dialed, 1, 10) == 0; ++turn) {
+    EXPECT_FALSE(dialer.advance(MachineClock::now(), token, {}, {}));
+  }
+  EXPECT_EQ(dialed.revents, POLLIN) << "the name was not tried again";
 }
 
 TEST(LocalSocket, NobodyElsesIsDialed) {

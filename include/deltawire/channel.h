@@ -175,6 +175,10 @@ class DELTAWIRE_API Channel {
   virtual Result<std::span<const Bytes>> encode_in_place(const MessageLayout& message, const MessageId& id,
                                                          std::uint64_t room) = 0;
 
+  // In place of an encode, where the message sends_values and they get to their readers without one: the step
+  // has sent its parts. Returns the bytes that the message would have had. Errors: those of encode.
+  virtual Result<std::uint64_t> lend(const MessageLayout& message, const MessageId& id) = 0;
+
   // Encodes a message into memory of the caller's, message_bound() bytes or more, and returns its length. The
   // same bytes; parts whose codec has separate chunks go there chunk by chunk, and take no other memory,
   // where nothing of them waits and reverts are exact. Errors: as above, after which `out` is unspecified;
@@ -208,14 +212,6 @@ class DELTAWIRE_API Channel {
                 float scale) {
     return decode(std::span(&message, 1), parts, expected, into, scale);
   }
-
-  // The payload of a message that sends_values, one frame whose head and payload may be two pieces: what
-  // decode would make of its parts, one behind the other, checked but not copied. The payload may be memory
-  // that its sender can still change: nothing but its checksums depends on what is read, and any bits are
-  // values. `verifies`: whether they are looked at; not where all who have the values compare a digest of
-  // them. Errors: those of decode.
-  virtual Result<Bytes> values_of(std::span<const Bytes> pieces, const MessageLayout& parts,
-                                  const MessageId& expected, bool verifies) = 0;
 
   // As decode, of several messages of one sender, which differ only in their parts; together if a device
   // codes. An error that it finds later in a part is that of the bucket's means.

@@ -136,6 +136,7 @@ class ChannelImpl final : public MeteredChannel {
   bool sends_values(const MessageLayout& message, std::uint64_t step) const noexcept override;
   Result<std::span<const Bytes>> encode_in_place(const MessageLayout& layout, const MessageId& id,
                                                  std::uint64_t room) override;
+  Result<std::uint64_t> lend(const MessageLayout& layout, const MessageId& id) override;
   Result<std::uint64_t> encode_to(const MessageLayout& layout, const MessageId& id, MutBytes out) override;
   Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
                     std::vector<std::span<const Bytes>>& encoded) override;
@@ -148,8 +149,6 @@ class ChannelImpl final : public MeteredChannel {
                 Into into, float scale) override;
   Status decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
                     float scale) override;
-  Result<Bytes> values_of(std::span<const Bytes> pieces, const MessageLayout& parts,
-                          const MessageId& expected, bool verifies) override;
   Status decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                       float scale, std::span<Pairs> means) override;
   Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
@@ -244,7 +243,20 @@ Result<std::span<const Bytes>> ChannelImpl::encode_in_place(const MessageLayout&
   RETURN_IF_ERROR(begin(maker_, layout.parts, id));
   return or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
     RETURN_IF_ERROR(maker_.check_distinct(layout));
-    return maker_.make_in_place(layout, id, low_half(rules_.hash));
+    return maker_.make_in_place(layout, id, low_half(rules_.hash), true);
+  });
+}
+
+Result<std::uint64_t> ChannelImpl::lend(const MessageLayout& layout, const MessageId& id) {
+  assert(sends_values(layout, id.step));
+  RETURN_IF_ERROR(begin(maker_, layout.parts, id));
+  return or_no_memory("lending a message", [&]() -> Result<std::uint64_t> {
+    RETURN_IF_ERROR(maker_.check_distinct(layout));
+    const auto message = maker_.make_in_place(layout, id, low_half(rules_.hash), false);
+    std::uint64_t bytes = 0;
+    for (const Bytes piece : message) bytes += piece.size();
+    release(message);
+    return bytes;
   });
 }
 
@@ -322,12 +334,6 @@ Status ChannelImpl::decode_all(std::span<const ReceivedMessage> messages, const 
   if (!resources_.backend) return Channel::decode_all(messages, expected, into, scale);
   const ExpectedMessage each{expected, low_half(rules_.hash), std::span<const Named>()};
   return decode_messages_on_device(messages, each, codecs(), Target{into, scale}, memory_);
-}
-
-Result<Bytes> ChannelImpl::values_of(std::span<const Bytes> pieces, const MessageLayout& parts,
-                                     const MessageId& expected, bool verifies) {
-  const ExpectedMessage due{expected, low_half(rules_.hash), parts};
-  return values_of_message(pieces, due, codecs(), verifies, memory_);
 }
 
 Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,

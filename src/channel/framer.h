@@ -99,12 +99,13 @@ class Framer {
     }
     make_room(bytes);
     assert(run.size() > 1 && count <= kPackElements);
+    constexpr std::span<const std::uint32_t> kNoSums;  // those of single parts are not that of their chunk
     const Bytes payload(run.front().encoded.payload.data(), bytes);
     builder_.add_segment({.part = run.front().index,
                           .count = count,
                           .codec = run.front().codec->info().id,
                           .parts = static_cast<std::uint32_t>(run.size())},
-                         payload, std::span(&bytes, 1));
+                         payload, std::span(&bytes, 1), 0, run.front().is_lent ? run.front().sums : kNoSums);
     frames_.add(payload);
   }
 

@@ -99,42 +99,6 @@ struct SharedSink {
   std::size_t before = 0;  // parts of the messages before it
 };
 
-// Leaves values where they are, in one piece.
-struct ValuesSink {
-  // One segment at a time.
-  Status read(FrameReader& reader, UncheckedSegment& segment) const {
-    memory.runs.begin(0, nullptr);
-    segment = reader.next_unchecked(memory.runs.ends(), memory.runs.sums());
-    return {};
-  }
-
-  static Status fill(SegmentState, std::size_t) { return not_values(); }
-
-  Status take(const Codec&, const UncheckedSegment& segment, const Place& place) {
-    if (!verifies) return add(segment.payload, place);
-    const DecodeRuns& runs = memory.runs;
-    Status whole = FrameReader::check_chunks(segment.payload, runs.last_ends(segment.chunks),
-                                             runs.last_sums(segment.chunks), segment.first_chunk);
-    return whole ? add(segment.payload, place) : whole;
-  }
-
-  Status take_checked(const Codec&, Bytes chunk, const Place& place) { return add(chunk, place); }
-
-  static Status finish() { return {}; }
-
-  bool verifies;
-  CodingMemory& memory;
-  Bytes values = {};
-
-  Status add(Bytes part, const Place& place) {
-    const bool follows = values.empty() || values.data() + values.size() == part.data();
-    if (!follows || part.size() != sizeof(float) * place.count) return not_values();
-    values = Bytes(values.empty() ? part.data() : values.data(), values.size() + part.size());
-    return {};
-  }
-  static Status not_values() { return corrupt("the frame's payload is not the values of its parts"); }
-};
-
 // Into lists of keys and values.
 struct PairsSink {
   // One segment at a time.
@@ -394,13 +358,6 @@ Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expe
   memory.runs.begin(elements, codecs.workers);
   DenseSink sink{expected.layout.parts, target, memory, codecs.backend, expected.id.rank};
   return decode_into(sink, pieces, expected, codecs);
-}
-
-Result<Bytes> values_of_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
-                                const PartCodecs& codecs, bool verifies, CodingMemory& memory) {
-  ValuesSink sink{verifies, memory};
-  RETURN_IF_ERROR(decode_into(sink, pieces, expected, codecs));
-  return sink.values;
 }
 
 Status decode_messages_on_device(std::span<const ReceivedMessage> messages, const ExpectedMessage& each,

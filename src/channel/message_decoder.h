@@ -71,10 +71,6 @@ struct CodingMemory {
 Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                       const PartCodecs& codecs, const Target& target, CodingMemory& memory);
 
-// Channel::values_of.
-Result<Bytes> values_of_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
-                                const PartCodecs& codecs, bool verifies, CodingMemory& memory);
-
 // Several messages of one sender into a device's memory, all together. `each` says what they have in common.
 Status decode_messages_on_device(std::span<const ReceivedMessage> messages, const ExpectedMessage& each,
                                  const PartCodecs& codecs, const Target& target, CodingMemory& memory);

@@ -35,6 +35,7 @@ struct SentPart {
   SegmentState state = SegmentState::kCoded;
   PartView encoded;                          // empty unless coded
   std::span<const std::uint32_t> sums;       // of its chunks, if its codec has made them
+  bool is_lent = false;                      // its values go without a message: all sums are 0
   ResidualStore::Entry* residual = nullptr;  // null without error feedback
 
   // Whether what is not sent stays in a residual.

@@ -152,7 +152,7 @@ std::span<const std::uint32_t> fill_ends(std::uint64_t bytes, std::uint64_t chun
 
 // Raw parts are copied, too: a segment may hold several, one behind the other.
 std::span<const Bytes> MessageMaker::make_in_place(const MessageLayout& layout, const MessageId& id,
-                                                   std::uint32_t params_hash) {
+                                                   std::uint32_t params_hash, bool sums) {
   const auto bytes_of = [](const Named& part) {
     return std::as_bytes(std::span(static_cast<const float*>(part.tensor.values), part.tensor.count));
   };
@@ -170,6 +170,7 @@ std::span<const Bytes> MessageMaker::make_in_place(const MessageLayout& layout, 
   record_.reserve(bounds.parts);
   MutBytes room = message.payload.bytes();
   std::span<std::uint32_t> ends(message.chunk_ends);
+  if (!sums) std::ranges::fill(message.chunk_sums, 0);
   for (const Named& part : layout.parts) {
     if (part.tensor.elements() == 0) continue;
     SentPart sent;
@@ -185,6 +186,8 @@ std::span<const Bytes> MessageMaker::make_in_place(const MessageLayout& layout, 
     sent.encoded = {values,
                     fill_ends(values.size(), sizeof(float) * sent.codec->info().chunk_elements, ends)};
     ends = ends.subspan(sent.encoded.chunk_ends.size());
+    if (!sums) sent.sums = std::span(message.chunk_sums).first(sent.encoded.chunk_ends.size());
+    sent.is_lent = !sums;
     sent.state = SegmentState::kCoded;
     record_.add(sent);
   }

@@ -73,9 +73,10 @@ class MessageMaker {
   // Records the parts; unless one has an error, which it returns, makes their messages.
   Status close(const MessageId& id, std::uint32_t params_hash);
 
-  // In place of open() to close(), for one message that sends_values: only short parts take memory.
+  // In place of open() to close(), for one message that sends_values: only short parts take memory. `sums`:
+  // whether it has checksums; else long parts are not read.
   std::span<const Bytes> make_in_place(const MessageLayout& layout, const MessageId& id,
-                                       std::uint32_t params_hash);
+                                       std::uint32_t params_hash, bool sums);
 
   // In place of close(), for one message: codes what was left and writes the message to `out`, which has room
   // for it. Returns its bytes.

@@ -80,13 +80,4 @@ Status BucketRun::decode(Channel& channel, std::span<const ReceivedMessage> mess
   return {};
 }
 
-Result<Bytes> BucketRun::values_of(Channel& channel, std::span<const Bytes> message,
-                                   const MessageLayout& parts, const Source& source) {
-  const Stopwatch timer(report_, Stopwatch::Phase::kDecode);
-  Result<Bytes> values = channel.values_of(message, parts, message_id(source.encoder, source.stage),
-                                           source.stage == kFirstStage);
-  if (!values) return blame(source.sender, values.error(), transport_->names());
-  return values;
-}
-
 }  // namespace deltawire

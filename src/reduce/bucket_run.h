@@ -80,6 +80,9 @@ class BucketRun {
   // The same, as Channel::encode_in_place.
   Result<std::span<const Bytes>> encode_in_place(Channel& channel, const MessageLayout& parts,
                                                  std::uint16_t stage, std::uint64_t room);
+  Result<std::uint64_t> lend(Channel& channel, const MessageLayout& parts, std::uint16_t stage) const {
+    return channel.lend(parts, message_id(rank(), stage));
+  }
   // Several messages of one kind, as Channel::encode_all.
   Status encode_all(Channel& channel, std::span<const MessageLayout> messages, std::uint16_t stage,
                     std::uint64_t room, std::vector<std::span<const Bytes>>& encoded);
@@ -87,9 +90,6 @@ class BucketRun {
   // rank's own in the pieces of encode.
   Status decode(Channel& channel, std::span<const ReceivedMessage> messages, const Source& source, Into into,
                 float scale);
-  // Channel::values_of, timed; errors blame the sender. Means are compared by the vote.
-  Result<Bytes> values_of(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
-                          const Source& source);
 
  private:
   std::uint16_t stage_in_step(std::uint16_t stage) const noexcept;

@@ -131,28 +131,46 @@ std::uint64_t digest_of(std::span<const float> part, std::uint64_t place) noexce
 
 }  // namespace
 
-void BucketTensors::settle(const Named& mean, std::uint64_t place) noexcept {
-  assert(backend_ == nullptr && mean.tensor.dtype == DType::kF32);
-  if (mean.tensor.count == 0) return;
-  const std::span values(static_cast<const float*>(mean.tensor.values), mean.tensor.count);
-  settled_.elements += values.size();
-  settled_.digest += digest_of(values, place);
-  if (first_beyond(values, mean.own_dtype()) != values.size()) settled_.in_range = false;
-  if (looks_for_infinities_ && settled_.finite) settled_.finite = all_finite(values);
+void SeenMeans::add(const SeenMeans& more) noexcept {
+  elements += more.elements;
+  digest += more.digest;
+  finite = finite && more.finite;
+  in_range = in_range && more.in_range;
 }
+
+namespace {
+
+// A part of a mean, at `place` of all dense ones.
+SeenMeans look_at(const Named& mean, std::uint64_t place, bool looks_for_infinities) noexcept {
+  assert(mean.tensor.dtype == DType::kF32);
+  if (mean.tensor.count == 0) return {};
+  const std::span values(static_cast<const float*>(mean.tensor.values), mean.tensor.count);
+  return {.elements = values.size(),
+          .digest = digest_of(values, place),
+          .finite = !looks_for_infinities || all_finite(values),
+          .in_range = first_beyond(values, mean.own_dtype()) == values.size()};
+}
+
+}  // namespace
 
 void BucketTensors::settle(const Named& mean) noexcept {
+  assert(backend_ == nullptr);
   const auto* const values = static_cast<const float*>(mean.tensor.values);
-  settle(mean, static_cast<std::uint64_t>(values - means().data()));
+  settled_.add(look_at(mean, static_cast<std::uint64_t>(values - means().data()), looks_for_infinities_));
 }
 
-void BucketTensors::settle_apart(const Named& mean, std::size_t tensor) {
-  const Named& whole = all()[tensor];
-  assert(whole.tensor.dtype == DType::kF32 && mean.first >= whole.first);
-  const std::uint64_t before = mean.first - whole.first;
-  apart_.push_back({{static_cast<const float*>(mean.tensor.values), mean.tensor.count},
-                    static_cast<std::byte*>(whole.tensor.values) + sizeof(float) * before});
-  settle(mean, begins_[tensor] + before);
+SeenMeans BucketTensors::look_at_apart(const Named& mean, std::size_t tensor) const noexcept {
+  return look_at(mean, begins_[tensor] + mean.first - all()[tensor].first, looks_for_infinities_);
+}
+
+void BucketTensors::settle_apart(std::span<const Named> means, std::span<const std::size_t> tensors,
+                                 const SeenMeans& seen) {
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    const TensorSlot& mean = means[i].tensor;
+    apart_.add({static_cast<const float*>(mean.values), mean.count}, tensors[i],
+               means[i].first - all()[tensors[i]].first);
+  }
+  settled_.add(seen);
 }
 
 std::uint64_t BucketTensors::digest(std::uint64_t seed) const {
@@ -180,6 +198,7 @@ Status BucketTensors::check_range() const {
     return beyond_range(all()[facts_.beyond], facts_.beyond_value);
   }
   if (backend_ != nullptr) return {};
+  if (!apart_.empty()) return settled_.in_range ? Status() : apart_.check_range(all());
   for (std::size_t i = 0; i < all().size(); ++i) {
     if (all()[i].tensor.has_keys() || (is_settled() && settled_.in_range)) continue;
     RETURN_IF_ERROR(check_range_of(all()[i], mean_of(i)));
@@ -192,6 +211,24 @@ Status BucketTensors::check_range() const {
   return {};
 }
 
+Status ApartMeans::check_range(std::span<const Named> tensors) const {
+  const Part* first = nullptr;
+  for (const Part& part : parts_) {
+    if (first_beyond(part.mean, tensors[part.tensor].tensor.dtype) == part.mean.size()) continue;
+    const auto place = [](const Part& at) { return std::pair(at.tensor, at.before); };
+    if (first == nullptr || place(part) < place(*first)) first = &part;
+  }
+  return first == nullptr ? Status() : check_range_of(tensors[first->tensor], first->mean);
+}
+
+void ApartMeans::publish(std::span<const Named> tensors, bool past_caches) const noexcept {
+  for (const Part& part : parts_) {
+    const TensorSlot& whole = tensors[part.tensor].tensor;
+    std::byte* const to = static_cast<std::byte*>(whole.values) + dtype_bytes(whole.dtype) * part.before;
+    publish_one(part.mean, {to, part.mean.size(), whole.dtype}, past_caches);
+  }
+}
+
 void BucketTensors::publish() {
   if (backend_ != nullptr) {
     if (!to_publish_.empty()) backend_->publish(to_publish_);
@@ -199,7 +236,7 @@ void BucketTensors::publish() {
   }
   const FloatEnvironment environment;  // which rounding to 16 bits takes
   const bool past_caches = goes_past_caches(sizeof(float) * dense_elements_);
-  for (const Apart& part : apart_) publish_one(part.mean, {part.to, part.mean.size()}, past_caches);
+  apart_.publish(all(), past_caches);
   for (std::size_t i = 0; apart_.empty() && i < all().size(); ++i) {
     const TensorSlot& tensor = all()[i].tensor;
     if (tensor.count == 0 || tensor.has_keys()) continue;

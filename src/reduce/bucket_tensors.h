@@ -15,6 +15,38 @@
 
 namespace deltawire {
 
+// What is seen of dense means, or of a part of them, for the vote and before they are published.
+struct SeenMeans {
+  std::uint64_t elements = 0;
+  std::uint64_t digest = 0;  // a sum, so that parts may come in any order
+  bool finite = true;        // where it is looked for
+  bool in_range = true;
+
+  void add(const SeenMeans& more) noexcept;
+};
+
+// Parts of means that lie where they were formed, in any order, until they are published.
+class ApartMeans {
+ public:
+  void clear() noexcept { parts_.clear(); }
+  bool empty() const noexcept { return parts_.empty(); }
+  // Of a tensor, behind `before` elements of it.
+  void add(std::span<const float> mean, std::size_t tensor, std::uint64_t before) {
+    parts_.push_back({mean, tensor, before});
+  }
+  // kRange names the first tensor that can't hold its mean.
+  Status check_range(std::span<const Named> tensors) const;
+  void publish(std::span<const Named> tensors, bool past_caches) const noexcept;
+
+ private:
+  struct Part {
+    std::span<const float> mean;
+    std::size_t tensor = 0;
+    std::uint64_t before = 0;
+  };
+  std::vector<Part> parts_;
+};
+
 class BucketTensors {
  public:
   // Both outlive it. `backend`: in whose memory tensors and means are; null: in the host's.
@@ -68,9 +100,12 @@ class BucketTensors {
   // This part of the dense means is as it will be published: looks at it for the next three while it is in
   // the cache. Of a bucket all parts or none, each once and in any order, the same parts on all ranks.
   void settle(const Named& mean) noexcept;
-  // The same where no memory was staged, and the parts of a tensor's mean lie apart: they must stay there
-  // until publish().
-  void settle_apart(const Named& mean, std::size_t tensor);
+  // In place of settle(), where no memory was staged and the parts of a tensor's mean lie apart: they stay
+  // there until publish(). What is seen of a part, and that it is settled, perhaps as another rank saw it.
+  // Parts of a bucket are settled so, or none.
+  SeenMeans look_at_apart(const Named& mean, std::size_t tensor) const noexcept;
+  void settle_apart(std::span<const Named> means, std::span<const std::size_t> tensors,
+                    const SeenMeans& seen);
 
   // Before the next three: looks at means on a device.
   Status examine();
@@ -94,23 +129,8 @@ class BucketTensors {
   }
 
  private:
-  // What was seen of dense means.
-  struct Settled {
-    std::uint64_t elements = 0;
-    std::uint64_t digest = 0;  // a sum, so that parts may come in any order
-    bool finite = true;        // where it is looked for
-    bool in_range = true;
-  };
-
-  // A part of a mean that is not in means().
-  struct Apart {
-    std::span<const float> mean;
-    std::byte* to = nullptr;
-  };
-
   void list_means();
   bool is_settled() const noexcept;
-  void settle(const Named& mean, std::uint64_t place) noexcept;
 
   BufferPool* pool_;
   PartBackend* backend_;
@@ -121,9 +141,9 @@ class BucketTensors {
   std::vector<std::uint64_t> begins_;  // by tensor: where the mean of a dense one begins in means()
   std::uint64_t dense_elements_ = 0;
   bool looks_for_infinities_ = false;
-  Settled settled_;
+  SeenMeans settled_;
   BufferPool::Buffer staging_;
-  std::vector<Apart> apart_;
+  ApartMeans apart_;
   std::vector<Pairs> pair_means_;
   std::span<Pairs> pair_targets_;  // where the caller wants them
 };

@@ -339,7 +339,7 @@ void make_control() {
 
 // What a rank claims in the handshake (src/transport/tcp/handshake.h), for a world of 3.
 struct Claims {
-  std::uint16_t version = 8;
+  std::uint16_t version = 9;
   std::uint8_t stream = 1;
   std::uint8_t role = 1;
   std::uint32_t rank = 2;
@@ -381,7 +381,7 @@ void make_handshakes() {
   add("listener-right", 0xFF, {});
   add("listener-stranger", 0xFD, {});
   add("listener-bytewise", 0x07, {.stream = 2});
-  add("listener-version", 0xFF, {.version = 9});
+  add("listener-version", 0xFF, {.version = 10});
   add("listener-other-settings", 0x37, {.text = "codec=sbc \xFF\x1B[2J"});
   add("listener-problem", 0xF7, {.problem = 17, .suspect = 0, .text = "out of paper\n\xE2\x80\xAE"});
   add("listener-long-text", 0xFB, {.text_bytes = 1025});

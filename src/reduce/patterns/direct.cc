@@ -8,9 +8,9 @@
 // is all that an owner has: one round, whose pushes are encoded together, and no window. As in `gather`, all
 // messages of the buckets in flight are then in memory.
 //
-// Where all ranks share memory and all that a bucket sends is values, they lie there (SharedValues): all
-// pushes of a piece are then summed up at once, when the last has arrived, and means are read where their
-// owners formed them.
+// Where all ranks share memory, means of dense tensors lie there (SharedValues), and are read where their
+// owners put them. Where all that a bucket sends is values, so do pushes: all of a piece are then summed up
+// at once, when the last has arrived.
 //
 //   start: open the rounds that the window takes
 //   move:  open a round: post its receives, encode and send its pushes, one by one; decode this rank's
@@ -110,6 +110,10 @@ class DirectExchange final : public BucketExchange {
 
  private:
   using Piece = DirectRounds::Piece;
+  struct Rooms {  // of the longest dense messages
+    std::uint64_t push = 0;
+    std::uint64_t pull = 0;
+  };
 
   void cut();
   std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
@@ -120,6 +124,7 @@ class DirectExchange final : public BucketExchange {
   Result<Handle> add_pushes();
   Status add_push();
   Status share_mean();
+  Status encode_mean(const PartMeans::Place& place);
   Status apply_pull(std::size_t owner);
   std::size_t self() const noexcept { return static_cast<std::size_t>(run_.rank()); }
   std::size_t ranks() const noexcept { return rounds_.ranks(); }
@@ -142,10 +147,9 @@ class DirectExchange final : public BucketExchange {
   PartMeans means_;
   SharedValues shared_;
   DirectRounds rounds_;
-  bool is_prepared_ = false;     // so that a folding revert keeps it
-  bool sends_means_ = false;     // where they are staged
-  std::uint64_t push_room_ = 0;  // of the longest dense message
-  std::uint64_t pull_room_ = 0;
+  bool is_prepared_ = false;  // so that a folding revert keeps it
+  bool sends_means_ = false;  // where they are staged
+  Rooms rooms_;
   std::size_t added_ = 0;                         // ranks whose push of the next own piece was added
   std::vector<std::span<const Bytes>> own_push_;  // by own message: what this rank pushes to itself
   // What is coded together.
@@ -196,8 +200,7 @@ Status DirectExchange::prepare() {
   const std::uint64_t step = run_.step().number;
   RETURN_IF_ERROR(plan_.check_bounds(push_, step));
   if (tensors_.is_on_device()) return {};  // no piece waits for the window
-  push_room_ = 0;
-  pull_room_ = 0;
+  rooms_ = {};
   for (std::size_t owner = 0; owner < ranks(); ++owner) {
     const auto messages = plan_.list(owner);
     for (std::size_t piece = 0; piece < messages.size(); ++piece) {
@@ -207,8 +210,8 @@ Status DirectExchange::prepare() {
       const std::uint64_t push_bytes = push_.message_bound(layout, step);
       rounds_.note_push(piece, push_bytes);
       if (messages[piece].has_keys()) continue;
-      push_room_ = std::max(push_room_, push_bytes);
-      pull_room_ = std::max(pull_room_, pull_.message_bound(layout, step));
+      rooms_.push = std::max(rooms_.push, push_bytes);
+      rooms_.pull = std::max(rooms_.pull, pull_.message_bound(layout, step));
     }
   }
   is_prepared_ = true;
@@ -218,7 +221,7 @@ Status DirectExchange::prepare() {
 // Where rounds take turns, all dense messages of a kind take the same: each fits into what another leaves.
 std::uint64_t DirectExchange::room_of(const Channel& channel, const PartMessage& message) const {
   if (!rounds_.take_turns() || message.has_keys()) return message.longest(channel, run_.step().number);
-  return &channel == &push_ ? push_room_ : pull_room_;
+  return &channel == &push_ ? rooms_.push : rooms_.pull;
 }
 
 Status DirectExchange::start(bool is_oldest) {
@@ -255,7 +258,7 @@ void DirectExchange::open_round() {
 // What this rank would push to itself is added as it is.
 bool DirectExchange::adds_own_values(const Piece& piece) const {
   if (piece.owner != self() || tensors_.is_on_device()) return false;
-  if (shared_.is_on()) return true;
+  if (shared_.lends_pushes()) return true;
   const MessageLayout own = plan_.message({piece.owner, piece.piece}).layout();
   // mask_sent() asks for all parts of a step, if any part's codec is sparse.
   return push_.sends_values(own, run_.step().number) && !push_.any(&CodecInfo::sparse);
@@ -288,11 +291,12 @@ Status DirectExchange::push_next() {
     if (!tensors_.is_on_device()) room = room_of(push_, messages_of(next).front());
   } while (tensors_.is_on_device() && rounds_.is_pushing());
   if (layouts_.empty() || adds_own_values(pushed_.front())) return {};
+  if (shared_.lends_pushes()) {
+    ASSIGN_OR_RETURN(const bool lent, shared_.lend_push({pushed_.front().owner, pushed_.front().piece}));
+    if (lent) return {};
+  }
   const bool in_place = pushed_.front().owner != self();  // what is decoded here is in one piece
   RETURN_IF_ERROR(encode(push_, kFirstStage, room, in_place));
-  if (shared_.is_on() && shared_.lend_push({pushed_.front().owner, pushed_.front().piece}, coded_.front())) {
-    return {};
-  }
   auto coded = coded_.begin();
   for (const Piece& piece : pushed_) {
     for (std::size_t i = 0; i < messages_of(piece).size(); ++i, ++coded) {
@@ -330,6 +334,7 @@ Result<Handle> DirectExchange::add_pushes() {
     ASSIGN_OR_RETURN(const auto received, receives_.take(next(rank, kFirstStage)));
     RETURN_IF_ERROR(shared_.read_push(static_cast<int>(rank), received.front().front(), place));
   }
+  shared_.begin_own(place);
   RETURN_IF_ERROR(shared_.sum(place));
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     if (rank != self()) receives_.reset(next(rank, kFirstStage));
@@ -345,6 +350,7 @@ Status DirectExchange::add_push() {
   const int sender = static_cast<int>(added_);
   const Source source{sender, sender, kFirstStage};
   const PeerMessages due = next(added_, kFirstStage);
+  if (added_ == 0 && shared_.is_on()) shared_.begin_own(place);
   if (added_ == self() && adds_own_values({place.list, place.message})) {
     if (Status added = means_.add_own(place); !added) return added;
   } else if (added_ == self()) {
@@ -362,13 +368,16 @@ Status DirectExchange::add_push() {
 
 Status DirectExchange::share_mean() {
   assert(rounds_.has_next(self()) && added_ == ranks());
-  if (shared_.has_sum()) {
-    RETURN_IF_ERROR(shared_.share_sum({self(), rounds_.next_mean(self())}));
-    added_ = 0;
-    rounds_.note_mean(self());
-    return {};
-  }
   const PartMeans::Place place{self(), rounds_.next_mean(self())};
+  RETURN_IF_ERROR(shared_.lends_pushes() && shared_.has_room() ? shared_.share_sum(place)
+                                                               : encode_mean(place));
+  added_ = 0;
+  rounds_.note_mean(self());
+  messages_.release_sent();
+  return {};
+}
+
+Status DirectExchange::encode_mean(const PartMeans::Place& place) {
   layouts_.clear();
   for (const PartMessage& mean : messages_of({self(), place.message})) layouts_.push_back(mean.mean_layout());
   const PartMessage& first = plan_.message(place);
@@ -382,6 +391,7 @@ Status DirectExchange::share_mean() {
   }
   coded_.clear();
   RETURN_IF_ERROR(encode(pull_, kSecondStage, room, true));
+  if (shared_.has_room()) return shared_.share_decoded(place, coded_.front());
   for (const std::span<const Bytes> mean : coded_) messages_.send_to_all(kSecondStage, mean, &pull_);
   // The owner applies the bytes that the others get, not the mean that it knows better.
   if (pull_.sends_values(layouts_.front(), run_.step().number)) {
@@ -393,9 +403,6 @@ Status DirectExchange::share_mean() {
   if (run_.world() == 1) {
     for (const std::span<const Bytes> mean : coded_) pull_.release(mean);
   }
-  added_ = 0;
-  rounds_.note_mean(self());
-  messages_.release_sent();
   return {};
 }
 
@@ -429,7 +436,7 @@ Result<Progress> DirectExchange::move(bool is_oldest) {
   Handle awaited = Handle::kNone;
   if (rounds_.has_next(self())) {
     if (added_ == ranks()) return share_mean().map(Progress::moved);
-    if (shared_.is_on()) {
+    if (shared_.lends_pushes()) {
       ASSIGN_OR_RETURN(const Handle missing, add_pushes());
       if (missing == Handle::kNone) return Progress::moved();
       awaited = missing;

@@ -25,6 +25,7 @@ void PartMeans::open(std::size_t own_list, bool lie_apart) {
   own_list_ = own_list;
   is_staged_ = false;
   lie_apart_ = lie_apart;
+  own_at_ = nullptr;
   sums_.resize(plan_.lists());
   for (std::size_t list = 0; list < sums_.size(); ++list) {
     const std::span<const PartMessage> messages = plan_.list(list);
@@ -38,6 +39,10 @@ void PartMeans::open(std::size_t own_list, bool lie_apart) {
 
 // Only when the first message is decoded: a bucket that waits needs no staging memory.
 Status PartMeans::stage(const Place& place) {
+  if (own_at_ != nullptr && place.list == own_list_) {
+    plan_.place_means(place, own_at_);
+    return {};
+  }
   if (lie_apart_) {
     if (!std::exchange(is_staged_, true)) tensors_.stage(false);
     plan_.place_means(tensors_, place);
@@ -65,17 +70,31 @@ void PartMeans::clear(const Place& place) {
 
 void PartMeans::settle(const Place& place) {
   if (tensors_.is_on_device() || plan_.message(place).has_keys()) return;
+  if (lie_apart_) return settle_as(place, look_at(place));
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
-  const PartMessage& message = plan_.message(place);
-  for (std::size_t i = 0; i < message.means.size(); ++i) {
-    lie_apart_ ? tensors_.settle_apart(message.means[i], message.tensors[i])
-               : tensors_.settle(message.means[i]);
-  }
+  for (const Named& mean : plan_.message(place).means) tensors_.settle(mean);
 }
 
-Status PartMeans::sum(const Place& place, std::span<const Bytes> pushes, float* at) {
-  if (at != nullptr) plan_.place_means(place, at);
-  RETURN_IF_ERROR(at == nullptr ? stage(place) : Status());
+SeenMeans PartMeans::look_at(const Place& place) const {
+  assert(lie_apart_);
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  const PartMessage& message = plan_.message(place);
+  SeenMeans seen;
+  for (std::size_t i = 0; i < message.means.size(); ++i) {
+    seen.add(tensors_.look_at_apart(message.means[i], message.tensors[i]));
+  }
+  return seen;
+}
+
+void PartMeans::settle_as(const Place& place, const SeenMeans& seen) {
+  const PartMessage& message = plan_.message(place);
+  assert(lie_apart_ && seen.elements == message.elements);
+  tensors_.settle_apart(message.means, message.tensors, seen);
+  last_seen_ = seen;
+}
+
+Status PartMeans::sum(const Place& place, std::span<const Bytes> pushes) {
+  RETURN_IF_ERROR(stage(place));
   const PartMessage& message = plan_.message(place);
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
   const FloatEnvironment environment;

@@ -23,8 +23,11 @@ class PartMeans {
       : run_(run), tensors_(tensors), plan_(plan) {}
 
   // For a new bucket, whose plan is made. This rank sums up the messages of `own_list`. `lie_apart`: means
-  // are where stand() says, or what is decoded needs memory; all tensors are dense float32.
+  // are where place_own() and stand() say, or what is decoded needs memory; all tensors are dense.
   void open(std::size_t own_list, bool lie_apart = false);
+
+  // Where the means of this rank's next message are formed; null: in staging memory.
+  void place_own(float* at) noexcept { own_at_ = at; }
 
   // Messages of a list, from `first` on: one, or more if none is in key-value form.
   using Messages = std::span<const std::span<const Bytes>>;
@@ -44,10 +47,13 @@ class PartMeans {
     plan_.place_means(place, reinterpret_cast<const float*>(means.data()));
   }
   // The means of what all ranks pushed, by rank; nothing: what this rank gives. As if each had been added.
-  // `at`: where they are to stand; null: in staging memory.
-  Status sum(const Place& place, std::span<const Bytes> pushes, float* at);
+  Status sum(const Place& place, std::span<const Bytes> pushes);
   // The message's means are complete: BucketTensors::settle.
   void settle(const Place& place);
+  // The same where they lie apart, as their owner has seen them.
+  void settle_as(const Place& place, const SeenMeans& seen);
+  // Of the message that settled last.
+  const SeenMeans& last_seen() const noexcept { return last_seen_; }
 
   // After the last rank's add(): lists still have to be merged, dense sums are complete.
   void sum_up(const Place& place);
@@ -67,6 +73,7 @@ class PartMeans {
 
   PairSum& sum_of(const Place& place) { return sums_[place.list][place.message]; }
   Status stage(const Place& place);
+  SeenMeans look_at(const Place& place) const;
   void clear(const Place& place);
   Status decode(Channel& channel, Messages messages, const Place& first, const Source& source, Into into);
   Status decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
@@ -81,6 +88,8 @@ class PartMeans {
   std::size_t own_list_ = 0;
   bool is_staged_ = false;
   bool lie_apart_ = false;
+  float* own_at_ = nullptr;
+  SeenMeans last_seen_;
   std::vector<const std::byte*> addends_;
   std::vector<std::vector<PairSum>> sums_;  // as the plan's lists
   std::vector<std::vector<Pairs>> spare_;   // memory of addends that were merged

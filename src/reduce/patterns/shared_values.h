@@ -1,10 +1,11 @@
-// Values in memory that all ranks of one machine map (links/shared_areas.h), for `direct`: a rank's push is
-// copied there once, an owner forms its means there, and others read both where they lie.
+// Values in memory that all ranks of one machine map (links/shared_areas.h), for `direct`: an owner's means
+// stand there, as float32, whatever codec they went through, and others read them where they lie. So do
+// pushes where all that a bucket sends is values.
 //
-// In the place of such a message travels a note, where the payload of its frame lies, and the frame's head.
-// So the receiver checks the same as of any message, a push's checksums included; means are compared by the
-// vote. A payload is float32 values, and any bits are values: a rank that changes them meanwhile lies about
-// its own values, as it may anyway. Messages of codecs never go this way.
+// In the place of a message travels a note: where the values lie, and the hash of their layout. Memory is no
+// line, so nothing has a checksum there. What a vote compares of means is seen once, by their owner, in whose
+// memory all ranks read them, and goes with the note. Any bits are values: a rank that changes them meanwhile
+// lies about its own values, as it may anyway. What has to be decoded never lies here.
 //
 // No message says that memory is free again. That of a push is when the mean of its piece is here: its owner
 // has read it. That of means is after the step's vote, and is written only when all ranks' pushes of a piece
@@ -48,23 +49,28 @@ class SharedValues {
         channels_(channels),
         held_(channels.shared_meter, MemoryMeter::Use::kStaging) {}
 
-  // For a new bucket, whose run is open and whose plan is made. It is on where the ranks share memory, and
-  // every message of the bucket has its parts' values and nothing else, in one frame.
+  // For a new bucket, whose run is open and whose plan is made. It is on, for means, where the ranks share
+  // memory and all tensors are dense; for pushes, where no codec changes any of the bucket's values.
   void open();
   bool is_on() const noexcept { return areas_ != nullptr; }
+  bool lends_pushes() const noexcept { return lends_pushes_; }
 
-  // Sends a push of this rank's, as encode_in_place made it, copied; false where there is no room for it.
-  bool lend_push(const Place& place, std::span<const Bytes> message);
+  // Copies a push of this rank's there and sends its note; false where there is no room for it.
+  Result<bool> lend_push(const Place& place);
   // Its owner has read it.
   void free_push(const Place& place) noexcept;
 
-  // Of the next own piece: what a rank has pushed, which stays where it is until sum() has formed the means.
+  // Begins the next own piece. Where there is room for means, they are formed aside until all pushes are
+  // here: only then may they be written to shared memory.
+  void begin_own(const Place& place);
+  bool has_room() const noexcept { return own_means_ != nullptr; }
+  // What a rank has pushed of it, which stays where it is until sum() has formed the means.
   Status read_push(int sender, Bytes received, const Place& place);
-  // After all pushes: only then may means be written to shared memory.
   Status sum(const Place& place);
-  // Whether the means of the piece stand in shared memory; and sends them.
-  bool has_sum() const noexcept { return own_means_ != nullptr; }
+  // Sends means that stand in shared memory, after sum(); those of a message that the pull's channel encoded
+  // aside go there first.
   Status share_sum(const Place& place);
+  Status share_decoded(const Place& place, std::span<const Bytes> message);
 
   static bool is_note(Bytes received) noexcept;
   // The means of another's piece, of which a note has come.
@@ -75,15 +81,22 @@ class SharedValues {
 
  private:
   struct Note {
-    std::vector<std::byte> bytes;
+    std::array<std::byte, 48> bytes = {};
     Bytes piece;
+  };
+  // What a note says.
+  struct Says {
+    Bytes values;
+    std::uint64_t message_bytes = 0;  // of the message in whose place it travels
+    std::uint32_t layout_hash = 0;
+    SeenMeans seen = {};  // of means
   };
 
   bool sends_values_alone() const;
-  std::span<const Bytes> note(Bytes head, Bytes payload);
-  void send(std::size_t peer, std::uint16_t stage, std::span<const Bytes> note, std::uint64_t payload_bytes);
-  Result<Bytes> values_of(Channel& channel, Bytes received, const Place& place, const Source& source);
-  void count() noexcept { held_.set(means_.size() + lent_bytes_); }
+  void send(std::size_t peer, std::uint16_t stage, const Says& says);
+  void send_own(const Place& place, std::uint64_t message_bytes);
+  Result<Says> read(int sender, Bytes note, const Place& place) const;
+  void count() noexcept;
   std::size_t self() const noexcept { return static_cast<std::size_t>(run_.rank()); }
   std::size_t ranks() const noexcept { return static_cast<std::size_t>(run_.world()); }
   MutBytes& lent(const Place& place) noexcept { return lent_[place.message * ranks() + place.list]; }
@@ -94,12 +107,15 @@ class SharedValues {
   PartMeans& part_means_;
   DirectChannels channels_;
   SharedAreas* areas_ = nullptr;
+  bool lends_pushes_ = false;
   MutBytes means_;              // of the bucket's own list
   float* own_means_ = nullptr;  // where those of the next own piece are to stand; null: in staging memory
+  std::vector<float> aside_;    // where they are formed before
   std::vector<Bytes> pushes_;   // of that piece, by rank
-  std::vector<MutBytes> lent_;  // pushes of this rank's
-  std::size_t lent_bytes_ = 0;  // of these
-  std::deque<Note> notes_;      // of this bucket, and memory of more
+  std::vector<std::vector<float>> decoded_;  // those that had to be
+  std::vector<MutBytes> lent_;               // pushes of this rank's
+  std::size_t lent_bytes_ = 0;               // of these
+  std::deque<Note> notes_;                   // of this bucket, and memory of more
   std::size_t notes_made_ = 0;
   MeteredBytes held_;
 };

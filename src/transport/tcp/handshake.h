@@ -57,7 +57,7 @@ struct Claims {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2, kMore = 3 };  // kMore + n: one more for data
   static constexpr int kMoreStreamsMax = 7;
   enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
-  static constexpr std::uint16_t kVersion = 8;
+  static constexpr std::uint16_t kVersion = 9;
   static constexpr std::uint16_t kNobody = 0xFFFF;
 
   // REQUIRES: 0 <= number < kMoreStreamsMax.

@@ -50,7 +50,7 @@ TEST(PeerTable, EachFieldIsCompared) {
   EXPECT_TRUE(peer_table.check(right_claims()).has_value());
   for (const auto& [change, says] : std::vector<std::pair<void (*)(Claims&), const char*>>{
            {[](Claims& h) { h.version = 1; }, "speaks handshake version 1"},
-           {[](Claims& h) { h.version = Claims::kVersion + 1; }, "speaks handshake version 9"},
+           {[](Claims& h) { h.version = Claims::kVersion + 1; }, "speaks handshake version 10"},
            {[](Claims& h) { h.world_size = 3; }, "a world of 3 ranks"},
            {[](Claims& h) { h.world_size = 5; }, "a world of 5 ranks"},
            {[](Claims& h) { h.peer = 0; }, "expects rank 0 at the endpoint of rank 1"},

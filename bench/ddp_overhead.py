@@ -1,6 +1,7 @@
 """Step time of DDP with the hook (fp32 codec) against plain DDP, on unshaped loopback.
 
-LeNet5-Caffe (431,080 parameters), batch 64, random images. All ranks hold all models and change
+LeNet5-Caffe (431,080 parameters), batch 64, random images; or `--layers` of a million parameters
+each, whose exchange is most of a step. All ranks hold all models and change
 between them every few steps, so that all see the same machine; the ratio is of medians over blocks,
 in wall time and in processor time of rank 0, all threads. Plain DDP runs twice in every round: the
 ratio of plain to itself shows how much of it is noise.
@@ -9,6 +10,7 @@ which finds nothing to gain on loopback, so does the hook.
 
     PYTHONPATH=build/release/python python bench/ddp_overhead.py
     PYTHONPATH=build/release/python python bench/ddp_overhead.py --codec 3lc:s=1.75 --ranks 2
+    PYTHONPATH=build/release/python python bench/ddp_overhead.py --ranks 2 --layers 25 --batch 4
 
 Prints one line of JSON as its last line. Takes about a minute.
 """
@@ -45,6 +47,13 @@ def lenet5() -> nn.Module:
     )
 
 
+def million_layers(count: int) -> nn.Module:
+    """For LeNet-5's data: layers of 1,000 x 1,000, but the first and the last."""
+    torch.manual_seed(1)
+    middle = (nn.Linear(1000, 1000, bias=False) for _ in range(count))
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 1000), *middle, nn.Linear(1000, 10))
+
+
 def one_step(model, optimizer, images, labels) -> float:
     """Milliseconds of one whole training step."""
     start = time.perf_counter()
@@ -76,7 +85,8 @@ def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> Non
     )
     contenders = {}
     for name in ("plain", "plain again", "torch's hook", "hook"):
-        model = DistributedDataParallel(lenet5())
+        model = million_layers(options.layers) if options.layers else lenet5()
+        model = DistributedDataParallel(model)
         contenders[name] = model, torch.optim.SGD(model.parameters(), lr=0.01)
     contenders["torch's hook"][0].register_comm_hook(None, default_hooks.allreduce_hook)
     hook = deltawire.torch.register(contenders["hook"][0], options.codec)
@@ -110,6 +120,7 @@ def main() -> None:
     )
     parser.add_argument("--ranks", type=int, default=4, help="processes (default: %(default)s)")
     parser.add_argument("--codec", default="fp32", help="spec of the hook (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=0, help="of a million, instead of LeNet-5")
     parser.add_argument("--batch", type=int, default=64, help="per rank (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=10, help="a block (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=15, help="of blocks (default: %(default)s)")
@@ -122,7 +133,8 @@ def main() -> None:
 
 
 def report(options: argparse.Namespace, blocks: dict, metrics: dict) -> None:
-    print(f"LeNet5-Caffe, {options.ranks} ranks on {os.cpu_count()} cores, batch {options.batch}")
+    model = f"{options.layers} layers of a million" if options.layers else "LeNet5-Caffe"
+    print(f"{model}, {options.ranks} ranks on {os.cpu_count()} cores, batch {options.batch}")
     print(f"ms a step (median of {options.rounds} blocks), and by plain's (quartiles)")
     figures = {}
     for at, clock in enumerate(("wall", "processor")):

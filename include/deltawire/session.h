@@ -102,6 +102,9 @@ class DELTAWIRE_API Session {
   Memory memory() const noexcept;  // the reducer's
   Traffic traffic() const;         // the transport's; after close() its last
   LastCommit last_commit() const;  // likewise; Transport::last_commit
+  // Whether all ranks are processes of one machine and read each other's values where they lie
+  // (docs/design/patterns.md, "How bytes move"); false after close().
+  bool shares_memory() const;
   // Transport::line_state of each rank, the own one empty; none after close().
   std::vector<LineState> lines() const;
 

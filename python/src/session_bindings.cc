@@ -262,6 +262,9 @@ void bind_sessions(nb::module_& module) {
           "must stay until callback(error or None, report or None) has run, in the order of buckets, on a "
           "thread of the session's that does nothing else.");
   session.def(
+      "shares_memory", [](const SessionHandle& self) { return self->shares_memory(); },
+      "Whether all ranks read each other's values where they lie.");
+  session.def(
       "lines",
       [](const SessionHandle& self) {
         std::vector<std::tuple<double, std::string, int>> lines;

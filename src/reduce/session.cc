@@ -238,6 +238,11 @@ std::vector<LineState> Session::lines() const {
   return lines;
 }
 
+bool Session::shares_memory() const {
+  const auto transport = parts_->forked() ? nullptr : parts_->open_transport();
+  return transport && transport->shared_areas() != nullptr;
+}
+
 LastCommit Session::last_commit() const {
   if (parts_->forked()) return {};
   if (const auto transport = parts_->open_transport()) return transport->last_commit();

@@ -60,6 +60,7 @@ class GivenTimes(StepClock):
 def believe_in_a_slow_link(watched=20, clock=GivenTimes, halves=False):
     """What is registered from now on has a link of a megabit, as it believes; it takes no halves in
     the native all-reduce unless a test is about them."""
+    os.environ["DELTAWIRE_SHARED_MEMORY"] = "off"
     if not halves:
         auto_decision._or_halved = lambda chosen, _: chosen
     LinkProbe.result = lambda self, machine: (1.25e5, 1e-3)
@@ -75,6 +76,7 @@ def slow_link(model, tier, watched=20, clock=GivenTimes, halves=False, **given):
 
 
 def on_loopback(rank, world_size, report):
+    os.environ["DELTAWIRE_SHARED_MEMORY"] = "off"
     LinkProbe.result = lambda self, machine: (1e10, 1e-5)  # on busy cores it may look slow
     model, plain = wrapped(Net()), wrapped(Net())
     hook = deltawire.torch.register(model, "auto", tier="lossless")
@@ -102,6 +104,32 @@ def test_on_loopback_it_stays_native_and_exact():
         assert (metrics["choice"], metrics["phase"], metrics["plans"]) == ("native", "native", 1)
         assert metrics["native_ms"] > 0 and metrics["predicted_ms"] > 0
         assert "do not compress" in explained and "direct(zstd" in explained
+
+
+def on_one_machine(rank, world_size, report):
+    LinkProbe.result = lambda self, machine: (1e10, 1e-5)
+    chooser.StepClock, chooser.MEASURED = GivenTimes, FEW
+    codec_figures._ROUNDS = codec_figures._ALIKE = ROUNDS
+    model, plain = wrapped(Net()), wrapped(Net())
+    hook = deltawire.torch.register(model, "auto")
+    heard = []
+    equal = True
+    for step in range(measured() + TRIED + 2):
+        train_step(model, rank, step)
+        train_step(plain, rank, step)
+        equal = equal and fingerprint(model) == fingerprint(plain)
+        heard.append(hook.metrics()["phase"])
+    metrics, explained = hook.metrics(), str(hook.explain())
+    hook.close()
+    return equal, metrics, explained, heard
+
+
+def test_values_in_shared_memory_are_tried_beside_the_native_all_reduce():
+    for equal, metrics, explained, heard in results(on_one_machine, 2):
+        assert heard[-TRIED - 3] == "measuring" and "trying" in heard
+        assert metrics["choice"] == "direct(fp32)" and metrics["phase"] == "compressing"
+        assert equal, "two ranks' mean has the bits of the native one"
+        assert "the ranks share memory" in explained
 
 
 def as_it_is(rank, world_size, report):

@@ -49,6 +49,7 @@ def of_rank(**changes):
         "refused": [],
         "link": [1e6, 1e-3],
         "copies": [0.0, 0.0],
+        "shares_memory": False,
         "host": "one",
         "processors": 4,
         "threads": 1,
@@ -97,6 +98,19 @@ def test_a_choice_is_made_of_the_longest_latency_and_what_all_ranks_can_code():
     assert native.spec == HALVED and native.refused == ("bf16: no",)
     assert [row["codec"] for row in native.rows] == [HALVED]
     assert auto_decision.choose([eighth(), refused], "lossless").spec is None
+
+
+def test_where_ranks_share_memory_values_that_are_not_sent_are_tried():
+    def choose(tier="lossless", **changes):
+        given = {"shares_memory": True} | changes
+        return auto_decision.choose([of_rank(**given), of_rank(**given)], tier).spec
+
+    assert choose() == "direct(fp32)" and choose(shares_memory=False) is None
+    assert choose("near-lossless", link=[1e11, 1e-6]) == "direct(fp32)", "also instead of halves"
+    assert choose("near-lossless") == "direct(fp32)", "coding alone takes longer"
+    assert choose(value_bytes=[4, 2]) is None and choose(copies=[1e-10, 0.0]) is None
+    mixed = [of_rank(shares_memory=True), of_rank()]
+    assert auto_decision.choose(mixed, "lossless").spec is None
 
 
 def test_halves_in_the_native_all_reduce_win_unless_a_codec_is_clearly_faster():

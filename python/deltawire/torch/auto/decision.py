@@ -6,7 +6,8 @@ bucket was ready), `ends` (for each step), and for a plan `buckets` ([[(name, el
 `value_bytes` (for each bucket, bytes a value in the native all-reduce), `figures` (see
 `codec_figures.Trials`), `uncoded` (the same for fp32, or None), `refused`, `link` ((bytes a
 second, latency)), `copies` (seconds a byte from the model's device to the CPU, and back; zeros on
-the CPU), `host`, `processors` and `threads`.
+the CPU), `shares_memory` (whether all ranks read each other's values where they lie), `host`,
+`processors` and `threads`.
 """
 
 import dataclasses
@@ -30,6 +31,8 @@ _BISECTIONS = 20
 _FASTEST = 1e12  # bytes a second: on every link that the planner looks at
 _ALIKE = 0.05  # share of a step that predictions can't tell apart: docs/guides/planner.md
 _TOLD_BY = 0.01  # share of a step: below it measurements can't tell two apart
+_IN_MEMORY = "direct(fp32)"
+_IN_MEMORY_REASON = f"{_IN_MEMORY}: the ranks share memory, so no value is sent; it is tried"
 _TIERS = ("lossless", "near-lossless", "lossy")
 
 
@@ -291,6 +294,8 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         refused=(*refused, *([planned.refused] if planned.refused else [])),
         native_bits=_native_bits(said[0]),
     )
+    if all(map(_sends_no_values, said)):
+        return dataclasses.replace(decision, spec=_IN_MEMORY, reason=_IN_MEMORY_REASON)
     chosen = _or_halved(_chosen(decision, planned), planned.halved_ms)
     if chosen.spec is None or chosen.predicted_ms <= (1 - LEAST_GAIN) * native:
         return chosen
@@ -299,6 +304,13 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         f"{chosen.label}, is predicted to take {chosen.predicted_ms:.2f} ms"
     )
     return dataclasses.replace(decision, reason=reason)
+
+
+def _sends_no_values(measured: dict) -> bool:
+    """Whether this rank's float32 gradients would stay in memory that the ranks share, which takes
+    less time than any codec: no plan foresees it, so it is tried."""
+    on_cpu = not any(measured["copies"])
+    return measured["shares_memory"] and on_cpu and set(measured["value_bytes"]) == {4}
 
 
 def _chosen(native: Decision, planned: Planned) -> Decision:

@@ -127,6 +127,7 @@ class Measuring:
             "refused": [*refused, *filter(None, reasons.values())],
             "link": self._probe.result(Machine(cores=cores)),
             "copies": self._copies,
+            "shares_memory": self._session.shares_memory(),
             "host": platform.node(),
             "processors": processors,
             "threads": threads or max(1, min(8, int(cores))),

@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import functools
+from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 
 from deltawire.errors import corrupt, invalid, wrong_dtype
-from deltawire.torch.gpu import single_parts
-from deltawire.torch.gpu.batch_codec import BatchCodec
-from deltawire.torch.gpu.part_batches import PartBatches
-from deltawire.torch.gpu.parts import Decoding, EncodedPart, Encoding, check_ends
+from deltawire.torch.gpu.kernels.chunks import join
+from deltawire.torch.gpu.kernels.launching import BLOCK
+from deltawire.torch.gpu.kernels.part_tables import LARGEST, numbers_of
+from deltawire.torch.gpu.part_batches import (
+    ALIGNED,
+    DecodeBatch,
+    EncodeBatch,
+    PartBatches,
+    Segment,
+)
+from deltawire.torch.gpu.parts import (
+    INFINITY,
+    KINDS,
+    TO_DECODE,
+    TO_ENCODE,
+    Decoding,
+    EncodedPart,
+    Encoding,
+    check_ends,
+    name_not_finite,
+    row_of,
+)
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# The core's number of each dtype.
+_NUMBERS = {getattr(torch, kind): number for number, kind in KINDS.items()}
 
 
-class Twin(BatchCodec):
-    """Encodes and decodes parts where they are. Made by `deltawire.torch.gpu.twin`.
+class Twin(ABC):
+    """Encodes and decodes parts where they are: those of a batch together, or one alone, which is a
+    batch of one. Made by `deltawire.torch.gpu.twin`.
 
     Thread rule: one call at a time.
 
     Attributes:
+        name: the codec's name.
         spec: its canonical spec.
     """
+
+    name: str
+    scalars = 0  # how many numbers the codec has for a part
+    chunk_elements = 0  # 0: chunks depend on the values
+    chunk_positions = 0  # that a chunk sends at most, where their number depends on the values
+    finite_only = True
+    greatest_scalar = 0xFFFFFFFF  # of a part that is coded with others
+    slot_bytes = 0  # that a chunk takes at most; 0: it codes one part at a time
+    in_place = True  # the new residual may replace the old one while it is being made
+    fixed = False  # chunks are as long as their number of elements says
+    unit_elements = BLOCK  # that a program codes of parts that are coded together
 
     def __init__(self, spec: str, parameters: dict[str, str]):
         self.spec = spec
@@ -31,7 +65,7 @@ class Twin(BatchCodec):
 
     def takes(self, dtype: torch.dtype) -> bool:
         """Whether it encodes tensors of this dtype. Residuals and decoded values are float32."""
-        return dtype in DTYPES
+        return dtype in _NUMBERS
 
     def encode(
         self,
@@ -53,7 +87,7 @@ class Twin(BatchCodec):
         is raised by Encoding.collect.
         """
         if not self.takes(values.dtype):
-            taken = ", ".join(str(each) for each in DTYPES if self.takes(each))
+            taken = ", ".join(str(each) for each in _NUMBERS if self.takes(each))
             raise wrong_dtype(f"{self.name}: {values.dtype} on a device; give {taken}")
         check_memory(self.name, "the tensor", values, values)
         for each in (residual, after):
@@ -69,7 +103,7 @@ class Twin(BatchCodec):
             left = before if after is None else after.detach().view(-1)
         batches = self._batches_on(flat.device)
         with torch.cuda.device_of(flat):  # kernels run on the current device
-            return single_parts.encode(batches, self, flat, before, left)
+            return self._encode_alone(batches, flat, before, left)
 
     def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
         """Writes scale * value into `out`, a contiguous float32 tensor.
@@ -92,7 +126,57 @@ class Twin(BatchCodec):
             return Decoding(torch.zeros(1, dtype=torch.int32, device=out.device), self.name)
         batches = self._batches_on(flat.device)
         with torch.cuda.device_of(flat):
-            error = single_parts.decode(batches, self, part, flat, add, scale)
+            return self._decode_alone(batches, part, flat, add, scale)
+
+    def _encode_alone(
+        self,
+        batches: PartBatches,
+        values: torch.Tensor,
+        residual: torch.Tensor | None,
+        after: torch.Tensor | None,
+    ) -> Encoding:
+        """As `encode`, of at least one value; the new residual goes to `after`."""
+        left = after
+        if not self.in_place and residual is not None and after.data_ptr() == residual.data_ptr():
+            left = torch.empty_like(residual)
+        before, behind = (0 if each is None else each.data_ptr() for each in (residual, left))
+        row = row_of(
+            TO_ENCODE,
+            values=values.data_ptr(),
+            count=len(values),
+            dtype=_NUMBERS[values.dtype],
+            before=before,
+            after=behind,
+        )
+        rows = np.array([row], TO_ENCODE)
+        facts, sizes, sums, payload = batches.encode_on_device([self], rows, np.ones(1))
+        if left is not after:
+            if self.finite_only:
+                left = torch.where(facts[LARGEST.value] < INFINITY, left, residual)
+            after.copy_(left)
+        if self.fixed:
+            ends = torch.cumsum(sizes, 0)
+        else:
+            payload, ends = join(payload, self.slot_bytes, sizes)
+        chunks = (sizes > 0).sum(dtype=torch.int32)  # values may not have needed all
+        status = torch.cat([facts[:3], chunks.view(1)])
+        refuse = functools.partial(self.refuse, values, residual)
+        return Encoding(payload, ends, sums, status, refuse)
+
+    def _decode_alone(
+        self, batches: PartBatches, part: EncodedPart, out: torch.Tensor, add: bool, scale: float
+    ) -> Decoding:
+        """Decodes a part that `check` has found good into at least one value."""
+        error = torch.zeros(1, dtype=torch.int32, device=out.device)
+        payload = part.payload.to(out.device)
+        if payload.data_ptr() % ALIGNED:
+            payload = payload.clone()
+        scalar, scalar2 = part.scalars
+        place = {"slot": out.data_ptr(), "count": out.numel(), "chunks": len(part.ends)}
+        row = row_of(TO_DECODE, **place, scalar=scalar, scalar2=scalar2)
+        ends = np.array(part.ends, np.int64)
+        batches.room([self], np.array([row], TO_DECODE), ends, payload)
+        batches.decode(error, add, scale)
         return Decoding(error, self.name)
 
     def _batches_on(self, device: torch.device) -> PartBatches:
@@ -109,6 +193,61 @@ class Twin(BatchCodec):
             raise corrupt(text)
         if count:
             self._check(part, count)
+
+    def refuse(
+        self, values: torch.Tensor, residual: torch.Tensor | None, most: int, first: int
+    ) -> None:
+        """Raises DeltawireError ("NotFinite", "Range") for values that the codec refuses.
+
+        Args:
+            most: bits of the largest magnitude.
+            first: the first scalar.
+        """
+        if self.finite_only and most >= INFINITY:
+            name_not_finite(self.name, values, residual)
+
+    def chunks_of(self, counts: np.ndarray) -> np.ndarray:
+        """How many chunks it makes of parts of so many elements, at most."""
+        return -(-counts // self.chunk_elements)
+
+    def chunk_bytes(self, counts: np.ndarray, chunks: np.ndarray) -> np.ndarray:
+        """How many bytes these chunks of parts of so many elements have: exactly if the twin is
+        `fixed`, else at most; of a chunk that is not the last `slot_bytes`."""
+        return np.full(len(counts), self.slot_bytes)
+
+    def plan(self, parts: np.ndarray, counts: np.ndarray, device: torch.device) -> object:
+        """What it keeps of a batch to be encoded, as long as its parts have these sizes."""
+        return None
+
+    @abstractmethod
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """Encodes many parts at once. The facts say how large their values are; their scalars are
+        filled in."""
+
+    @abstractmethod
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """Decodes many parts at once: parts that `may_be` has found good."""
+
+    def may_be(self, counts: np.ndarray, chunks: np.ndarray, ends: np.ndarray, scalars) -> bool:
+        """Whether an encoder may have written parts with so many elements, chunks, ends of all
+        these chunks, and scalars, as far as these say; if not, `check` says what is wrong."""
+        if not self.may_have(chunks, counts) or scalars[:, self.scalars :].any():
+            return False
+        if self.scalars and scalars[:, 0].max() > self.greatest_scalar:
+            return False
+        sizes = np.diff(ends, prepend=0)
+        firsts = np.cumsum(chunks) - chunks
+        sizes[firsts] = ends[firsts]
+        if self.fixed:
+            wanted = self.chunk_bytes(np.repeat(counts, chunks), numbers_of(chunks))
+            return bool((sizes == wanted).all())
+        return bool((sizes > 0).all())
+
+    def may_have(self, chunks: np.ndarray | int, counts: np.ndarray | int) -> bool:
+        """Whether parts of so many elements may have so many chunks."""
+        most = -(-counts // (self.chunk_elements or self.chunk_positions))
+        fewest = most if self.chunk_elements else np.minimum(most, 1)
+        return bool(np.all((fewest <= chunks) & (chunks <= most)))
 
     @abstractmethod
     def _read(self, parameters: dict[str, str]) -> None:

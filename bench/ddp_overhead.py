@@ -73,11 +73,8 @@ def block(contender, data, steps) -> tuple[float, float]:
     return statistics.median(times), 1e3 * (time.process_time() - before) / steps
 
 
-def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> None:
+def run_rank(rank: int, options: argparse.Namespace, results) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=options.ranks
-    )
     generator = torch.Generator().manual_seed(rank)
     data = (
         torch.randn(options.batch, 1, 28, 28, generator=generator),

@@ -77,11 +77,8 @@ def timed(step: Callable[[], Any]) -> tuple[float, float]:
     return slowest.item(), total.item() / dist.get_world_size()
 
 
-def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> None:
+def run_rank(rank: int, options: argparse.Namespace, results) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=options.ranks
-    )
     sessions = {
         (over, spec): session_over(over, spec, rank, options.ranks)
         for over in options.over

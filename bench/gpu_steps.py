@@ -14,7 +14,6 @@ network namespace, where `tbf` lets through that rate for each rank.
 import argparse
 import contextlib
 import copy
-import datetime
 import json
 import os
 import pathlib
@@ -247,18 +246,11 @@ def measured(name: str, task: Task, given, batch, exact, seconds: float) -> tupl
         method.close()
 
 
-def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> None:
+def run_rank(rank: int, options: argparse.Namespace, results) -> None:
     """A rank of one network's run."""
     os.environ["LOCAL_WORLD_SIZE"] = str(options.ranks)
     threads = max(1, (os.cpu_count() or 1) // options.ranks)
     torch.set_num_threads(min(threads, 8))
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{store}",
-        rank=rank,
-        world_size=options.ranks,
-        timeout=datetime.timedelta(seconds=25),
-    )
     torch.manual_seed(1)
     task = Task(NETWORKS[options.network]()).to(options.device)
     generator = torch.Generator().manual_seed(rank)
@@ -341,7 +333,7 @@ def main() -> None:
     for name in options.networks:
         options.network = name
         try:
-            every.append(result_of_ranks(run_rank, options))
+            every.append(result_of_ranks(run_rank, options, seconds=25))
         except SystemExit as failed:
             print(f"\n{name}: {failed}; what was measured is above\n", flush=True)
             continue

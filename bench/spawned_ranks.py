@@ -1,23 +1,26 @@
 """Ranks of a benchmark as processes of this machine."""
 
 import argparse
+import datetime
 import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
+import torch.distributed as dist
 
-def result_of_ranks(run_rank: Callable, options: argparse.Namespace) -> Any:
-    """Starts `run_rank(rank, options, store, results)` for each of `options.ranks`, and returns
-    what rank 0 sends over `results`, a connection. `store` is a path for torch's FileStore. Exits
-    where a rank fails."""
+
+def result_of_ranks(run_rank: Callable, options: argparse.Namespace, seconds: int = 1800) -> Any:
+    """Starts `run_rank(rank, options, results)` for each of `options.ranks`, in a Gloo process
+    group with a timeout of so many seconds, and returns what rank 0 sends over `results`, a
+    connection. Exits where a rank fails."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         processes = [
-            context.Process(target=run_rank, args=(rank, options, store, theirs))
+            context.Process(target=_run, args=(run_rank, rank, options, store, theirs, seconds))
             for rank in range(options.ranks)
         ]
         for process in processes:
@@ -30,3 +33,14 @@ def result_of_ranks(run_rank: Callable, options: argparse.Namespace) -> Any:
         for process in processes:
             process.join()
     return result
+
+
+def _run(run_rank, rank, options, store, results, seconds) -> None:
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=options.ranks,
+        timeout=datetime.timedelta(seconds=seconds),
+    )
+    run_rank(rank, options, results)

@@ -170,12 +170,9 @@ def _run(results: dict, more: str = "") -> str:
     """The command, the machine and the settings."""
     settings = "; ".join(filter(None, (_settings(results["settings"]), more)))
     cores = results["machine"]["cores"]
-    return f"`{_make(results['command'])}` showed on a machine with {cores} cores ({settings})"
-
-
-def _make(command: str) -> str:
-    arguments = command.removeprefix("python -m lab.demo").strip()
-    return f"make demo ARGS={shlex.quote(arguments)}" if arguments else "make demo"
+    arguments = results["command"].removeprefix("python -m lab.demo").strip()
+    make = f"make demo ARGS={shlex.quote(arguments)}" if arguments else "make demo"
+    return f"`{make}` showed on a machine with {cores} cores ({settings})"
 
 
 def _settings(settings: dict) -> str:

@@ -99,7 +99,10 @@ def best_of(rows: list[dict]) -> dict | None:
         if base is not None
         and row["failed"] is None
         and row["times_smaller"] > 1.5
-        and row["accuracy"] >= base["accuracy"] - _apart(row, base)
+        and row["accuracy"]
+        >= base["accuracy"]
+        - _SEEDS_APART
+        / math.sqrt(min(len(row["detail"]["repeats"]), len(base["detail"]["repeats"])))
     ]
     return max(others, key=lambda row: row["times_smaller"], default=None)
 
@@ -112,11 +115,6 @@ def times(ratio: float) -> str:
 def times_as_fast(row: dict) -> str:
     """ "2.8 times as fast as"."""
     return f"{row['times_faster']:.2g} times as fast as"
-
-
-def _apart(row: dict, base: dict) -> float:
-    trainings = min(len(row["detail"]["repeats"]), len(base["detail"]["repeats"]))
-    return _SEEDS_APART / math.sqrt(trainings)
 
 
 def _table(rows: list[dict]) -> str:

@@ -33,7 +33,11 @@ def make_repeat(seed: int, reports: list[dict]) -> dict:
         "wire_mb_per_rank": statistics.fmean(report["bytes_sent"] for report in reports) / 1e6,
         "bit_equal": all_equal(reports, "parameters") and all_equal(reports, "digests"),
         "failed": None,
-        "curve": _curve_of_ranks([report["points"] for report in reports]),
+        "curve": [  # accuracy by steps, with means over the ranks
+            points[0]
+            | {key: statistics.fmean(p[key] for p in points) for key in ("seconds", "wire_mb")}
+            for points in zip(*(report["points"] for report in reports), strict=True)
+        ],
     }
 
 
@@ -68,17 +72,14 @@ def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
     tensors_sent = (
         1e6 * row["wire_mb_per_rank"] / (4 * settings.workload.parameters * settings.steps)
     )
-    row["times_smaller"] = ring_bytes(1, settings.ranks) / tensors_sent
-    row["bits_per_value"] = 32 * tensors_sent / copies_sent(settings.ranks, method.pattern)
+    ring = ring_bytes(1, settings.ranks)  # how many times a rank sends each value
+    row["times_smaller"] = ring / tensors_sent
+    copies_sent = settings.ranks - 1 if method.pattern == "gather" else ring
+    row["bits_per_value"] = 32 * tensors_sent / copies_sent
     row["bit_equal"] = all(repeat["bit_equal"] for repeat in repeats)
     detail["spec"] = canonical(method.spec)
     detail["curve"] = _curve_of_repeats([repeat["curve"] for repeat in repeats])
     return row
-
-
-def copies_sent(world_size: int, pattern: str) -> float:
-    """How many times a rank sends each value: "direct", "ring" or "gather"."""
-    return world_size - 1 if pattern == "gather" else ring_bytes(1, world_size)
 
 
 def add_ratios(rows: list[dict]) -> None:
@@ -105,17 +106,6 @@ def take_times_out(rows: list[dict]) -> None:
 def all_equal(reports: list[dict], key: str) -> bool:
     """Whether all ranks report the same."""
     return len({report[key] for report in reports}) == 1
-
-
-def _curve_of_ranks(points_of_ranks: list[list[dict]]) -> list[dict]:
-    """Accuracy by steps, with mean seconds of training and megabytes per rank."""
-    return [
-        {
-            **points[0],
-            **{key: statistics.fmean(p[key] for p in points) for key in ("seconds", "wire_mb")},
-        }
-        for points in zip(*points_of_ranks, strict=True)
-    ]
 
 
 def _curve_of_repeats(curves: list[list[dict]]) -> list[dict]:

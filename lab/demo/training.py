@@ -51,13 +51,16 @@ def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) 
     Raises:
         RowFailed: with the reason in one line.
     """
-    resources = dataclasses.replace(resources, settings=resources.settings.of_row(method))
-    make_network = resources.settings.workload.make_network
+    settings = resources.settings.of_row(method)
+    resources = dataclasses.replace(resources, settings=settings)
     # On a separate network, because a forward pass changes the statistics of batch normalization.
-    compute_ms = _measure_compute(resources, make_network(resources.settings.seed))
-    network = make_network(resources.settings.seed)
-    optimizer = _make_optimizer(network, resources.settings)
-    exchange = make_exchange(network, optimizer, method, resources.settings, resources.interface)
+    compute_ms = _measure_compute(resources, settings.workload.make_network(settings.seed))
+    network = settings.workload.make_network(settings.seed)
+    if settings.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(network.parameters(), settings.lr)
+    else:
+        optimizer = torch.optim.SGD(network.parameters(), settings.lr, settings.momentum)
+    exchange = make_exchange(network, optimizer, method, settings, resources.interface)
     try:
         training = _Training(resources, network, optimizer, exchange, tell)
         training.run(method.steps_per_exchange)
@@ -67,13 +70,9 @@ def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) 
         raise RowFailed(" ".join(exchange.error_text(cause).split())) from cause
     finally:
         exchange.close()
-    return {**report, "compute_ms": compute_ms, "parameters": _fingerprint(network)}
-
-
-def _make_optimizer(network: torch.nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(network.parameters(), lr=settings.lr)
-    return torch.optim.SGD(network.parameters(), lr=settings.lr, momentum=settings.momentum)
+    weights = b"".join(each.detach().numpy().tobytes() for each in network.parameters())
+    digest = hashlib.sha256(weights).hexdigest()
+    return {**report, "compute_ms": compute_ms, "parameters": digest}
 
 
 class _Training:
@@ -100,7 +99,9 @@ class _Training:
         while start < steps:
             end = min(start + steps_per_exchange, steps)
             self._train_round(start, end)
-            self._tell_step(end)
+            if (now := time.monotonic()) - self._last_news >= _SECONDS_BETWEEN_NEWS:
+                self._last_news, recent = now, statistics.median(self._step_ms[-20:])
+                self._tell({"event": "step", "step": end, "ms_per_step": recent})
             if self._resources.settings.is_point(start, end):
                 self._take_point(end)
             start = end
@@ -147,14 +148,6 @@ class _Training:
         self._tell({"event": "point", **point})
         dist.barrier()
 
-    def _tell_step(self, finished_steps: int) -> None:
-        now = time.monotonic()
-        if now - self._last_news < _SECONDS_BETWEEN_NEWS:
-            return
-        self._last_news = now
-        recent = statistics.median(self._step_ms[-20:])
-        self._tell({"event": "step", "step": finished_steps, "ms_per_step": recent})
-
     def report(self) -> dict:
         parts = {part: statistics.median(self._part_ms[part]) for part in _PARTS}
         return {
@@ -178,11 +171,3 @@ def _measure_compute(resources: Resources, network: torch.nn.Module) -> float:
         cross_entropy(network(images), labels).backward()
         measured.append(1e3 * (time.perf_counter() - started))
     return statistics.median(measured[_WARM_UP_STEPS:])
-
-
-def _fingerprint(network: torch.nn.Module) -> str:
-    """SHA-256 of all parameters' bytes."""
-    digest = hashlib.sha256()
-    for parameter in network.parameters():
-        digest.update(parameter.detach().numpy().tobytes())
-    return digest.hexdigest()

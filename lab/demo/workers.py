@@ -14,22 +14,12 @@ _START_SECONDS = 120.0  # importing PyTorch on a busy machine
 _CAUSE_SECONDS = 0.5  # to find the rank that ended and so made others fail
 
 
-class Workers:
-    """Starts one worker for each rank and gives them rows; starts them again after a failure.
-
-    Use as a context manager: no worker outlives it. Thread rule: one thread.
-    """
+class Workers(Launcher):
+    """Starts one worker for each rank and gives them rows; starts them again after a failure."""
 
     def __init__(self, settings: Settings, namespaces: Namespaces | None) -> None:
+        super().__init__(work, settings.ranks, namespaces)
         self._settings = settings
-        self._launcher = Launcher(work, settings.ranks, namespaces)
-
-    def __enter__(self) -> "Workers":
-        self._launcher.__enter__()
-        return self
-
-    def __exit__(self, *raised) -> None:
-        self._launcher.__exit__(*raised)
 
     def run_row(self, method: Method, seed: int, on_news: Callable[[dict], None]) -> list[dict]:
         """Every rank's report of one training. `on_news` gets rank 0's events.
@@ -38,15 +28,15 @@ class Workers:
             RanksFailed: the row failed or hangs, or a worker ended.
         """
         try:
-            if not self._launcher.running:
-                self._launcher.start(self._settings)
+            if not self.running:
+                self.start(self._settings)
                 self._collect("ready", _START_SECONDS, on_news)
             settings = dataclasses.replace(self._settings, seed=seed)
-            self._launcher.send((method, settings))
+            self.send((method, settings))
             done = self._collect("done", 2 * self._settings.timeout + 10, on_news)
             return [news["report"] for news in done]
         except RanksFailed:
-            self._launcher.stop()
+            self.stop()
             raise
 
     def _collect(self, awaited: str, silence: float, on_news: Callable[[dict], None]) -> list[dict]:
@@ -54,12 +44,12 @@ class Workers:
         event."""
         found: dict[int, dict] = {}
         while len(found) < self._settings.ranks:
-            rank, news = self._launcher.receive(silence)
+            rank, news = self.receive(silence)
             if news["event"] == awaited:
                 found[rank] = news
             elif news["event"] == "failed":
                 # A rank that ended is the cause; the others only lost it.
-                raise RanksFailed(self._launcher.first_end(_CAUSE_SECONDS) or news["error"])
+                raise RanksFailed(self.first_end(_CAUSE_SECONDS) or news["error"])
             else:
                 on_news(news)
         return [found[rank] for rank in sorted(found)]

@@ -107,24 +107,19 @@ def make_page(given: argparse.Namespace) -> int:
             raise ResultsError(f"there is no {path}; run `python -m lab.papers {name}` first")
         paper = load_paper(name)
         pages.append(Page(paper, Results(paper, path)))
-        _check_reasons(pages[-1], path)
+        for table in paper.tables:
+            for number, cell, scale in (r for b in table.because for r in pages[-1].lacks(b)):
+                raise ResultsError(  # no published reason names a run that was not made
+                    f"{path}: a reason of table {table.number} names the run '{cell}' of table "
+                    f"{number} at {scale}, which is not there; make it with `python -m lab.papers "
+                    f"{name} --table {number} --scale {scale}`"
+                )
     for page in pages:
         print(page.write(folder))
     if given.name == "all":
         write_whole(folder / "summary.md", summary(pages) + "\n")
         print(folder / "summary.md")
     return 0
-
-
-def _check_reasons(page: Page, path: Path) -> None:
-    """Raises ResultsError: a published reason names a run that was not made."""
-    for table in page.paper.tables:
-        for number, cell, scale in (run for each in table.because for run in page.lacks(each)):
-            raise ResultsError(
-                f"{path}: a reason of table {table.number} names the run '{cell}' of table "
-                f"{number} at {scale}, which is not there; make it with `python -m lab.papers "
-                f"{page.paper.name} --table {number} --scale {scale}`"
-            )
 
 
 def main(arguments: list[str] | None = None) -> int:

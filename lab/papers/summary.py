@@ -34,7 +34,8 @@ def _rows(pages: list[Page]) -> Iterator[list[str]]:
             if not table.rows or table.ours:
                 continue
             number, _, about = table.title.partition(": ")
-            link = f"[{number}]({name}.md#{_anchor(table.title)}): {about}"
+            kept = "".join(each for each in table.title.lower() if each.isalnum() or each in " -")
+            link = f"[{number}]({name}.md#{kept.replace(' ', '-')}): {about}"
             if not page.is_run(table):
                 yield [name, link, "not run yet", "", *_NOTHING]
                 continue
@@ -57,9 +58,3 @@ def _judged(found: Verdict) -> str:
     if found.explained:
         return "explained"
     return "reached or near" if found.near else "reached"
-
-
-def _anchor(title: str) -> str:
-    """A heading's anchor in the documentation."""
-    kept = (each for each in title.lower() if each.isalnum() or each in " -")
-    return "".join(kept).replace(" ", "-")

@@ -17,6 +17,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import Self
+
 from lab.ranks.namespaces import Namespaces, enter_namespace
 from lab.ranks.rank import END, Line, Place
 
@@ -63,7 +65,7 @@ class Launcher:
         self._temporary = tempfile.TemporaryDirectory(prefix="deltawire-lab-")
         self._folder = Path(self._temporary.name)
 
-    def __enter__(self) -> "Launcher":
+    def __enter__(self) -> Self:
         _start_fork_server()
         return self
 

@@ -88,10 +88,6 @@ class Namespaces:
         """The name of the rank's namespace, for `ip netns`."""
         return self._names[rank]
 
-    def enter(self, rank: int) -> None:
-        """Calls `enter_namespace` for the rank's namespace."""
-        enter_namespace(self.name(rank))
-
     def split(self, ranks: Sequence[int]) -> None:
         """From now on these ranks reach each other, and no other ones; packets to those are lost,
         and connections stay."""

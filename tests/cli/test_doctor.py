@@ -17,7 +17,7 @@ from cli_program import BINARY, ROOT, assert_refused, must_run, run
 from hosts import hosts
 from ports import kept_port
 
-from lab.ranks.namespaces import NamespaceError, Namespaces, run_command
+from lab.ranks.namespaces import NamespaceError, Namespaces, enter_namespace, run_command
 
 TOKEN = "a token of the doctor's tests"
 DEADLINE = 60
@@ -46,7 +46,7 @@ class Site:
         also: Callable[[], None] = lambda: None,
     ) -> subprocess.Popen:
         def enter() -> None:
-            self.network.enter(self.rank)
+            enter_namespace(self.network.name(self.rank))
             also()
 
         command = ["unshare", "--mount", "--uts", "sh", "-c", NAMED, "sh", self.name, self.hosts]

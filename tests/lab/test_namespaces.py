@@ -14,7 +14,7 @@ from pathlib import Path
 import forked_demo
 import pytest
 
-from lab.ranks.namespaces import NamespaceError, Namespaces
+from lab.ranks.namespaces import NamespaceError, Namespaces, enter_namespace
 
 
 def names_of_namespaces(pid: int) -> list[str]:
@@ -40,7 +40,7 @@ def reaches(network: Namespaces, one: int, other: int, seconds: float = 10.0) ->
     """Whether a rank can connect to another one within that time."""
 
     def run() -> bool:  # only this thread changes its namespace
-        network.enter(one)
+        enter_namespace(network.name(one))
         with concurrent.futures.ThreadPoolExecutor(1) as listener:
             ours = listener.submit(listen).result()
         with contextlib.suppress(TimeoutError), ours:
@@ -50,7 +50,7 @@ def reaches(network: Namespaces, one: int, other: int, seconds: float = 10.0) ->
         return False
 
     def listen() -> socket.socket:
-        network.enter(other)
+        enter_namespace(network.name(other))
         return socket.create_server(("", 0))
 
     with concurrent.futures.ThreadPoolExecutor(1) as thread:

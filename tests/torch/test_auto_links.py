@@ -18,6 +18,8 @@ from models import descend, fingerprint
 from test_auto import measured
 from torch.nn.parallel import DistributedDataParallel
 
+from lab.ranks.namespaces import enter_namespace
+
 _FORKSERVER = multiprocessing.get_context("forkserver")
 SLOW, FAST = 2.5e6, 250e6  # bytes a second
 TRIED = measured(is_slow=False) + chooser.WARM_UP + 2 * chooser.MEASURED  # the choice
@@ -40,7 +42,7 @@ class Wide(torch.nn.Module):
 
 
 def train(rank, network, init, pipe):
-    network.enter(rank)
+    enter_namespace(network.name(rank))
     os.environ["GLOO_SOCKET_IFNAME"] = network.interface
     torch.set_num_threads(1)
     chooser.WATCHED = 10

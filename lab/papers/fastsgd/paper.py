@@ -8,18 +8,13 @@ from lab.ranks.links import link_in_words
 
 
 def _training_words(scale: Settings) -> str:
+    rates = ", ".join(f"{rate:g}" for rate in scale["rates"])
+    best = f"the best rate of {rates} for each method" if len(scale["rates"]) > 1 else rates
     return (
         f"{scale['rows']:,} rows shaped like KDD12's (the paper: 149,639,105) of "
         f"{scale['features']:,} features (54,686,452), {scale['workers']} workers behind "
-        f"{link_in_words(scale['link'])}, {scale['epochs']} epochs, batches of 10 %, Adam at "
-        f"{_rates_words(scale['rates'])}"
+        f"{link_in_words(scale['link'])}, {scale['epochs']} epochs, batches of 10 %, Adam at {best}"
     )
-
-
-def _rates_words(rates: tuple[float, ...]) -> str:
-    if len(rates) == 1:
-        return f"{rates[0]:g}"
-    return f"the best rate of {', '.join(f'{rate:g}' for rate in rates)} for each method"
 
 
 KINDS = {

@@ -6,7 +6,6 @@ import statistics
 import time
 
 import deltawire.torch
-import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -74,7 +73,9 @@ def run(place: Place, line: Line, job: Job) -> None:
 
             for number in range(_SETTLING):
                 step(number)
-            gradients = _own_gradients(training, _SETTLING)
+            training.network.zero_grad()
+            training.loss_at(_SETTLING).backward()
+            gradients = [p.grad.clone() for p in training.network.parameters()]
 
             def all_reduce(number: int) -> None:
                 # Its backward pass gives the recorded gradients at once, so that little but the
@@ -101,9 +102,3 @@ def run(place: Place, line: Line, job: Job) -> None:
             per_second = 1e3 * 64 * place.ranks / median
             line.send({"ms": median, "low_ms": min(timed), "samples_per_second": per_second})
         dist.barrier()
-
-
-def _own_gradients(training, number: int) -> list[torch.Tensor]:
-    training.network.zero_grad()
-    training.loss_at(number).backward()
-    return [p.grad.clone() for p in training.network.parameters()]

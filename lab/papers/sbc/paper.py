@@ -270,20 +270,13 @@ SCALES = (
         **{"lenet5": 4, "resnet": 2, "wordlstm": (2, _SMALL_WORDS), "charlstm": 2},
         **{"federated": 2, "grid": 2},
     ),
-    _scale(
-        *("brief", 1000, 0.05),
-        **{"lenet5": 50, "resnet": (50, _FEW_IMAGES), "wordlstm": (50, _SMALL_WORDS)},
-        **{"charlstm": 50, "federated": 50, "grid": 50},
-    ),
-    _scale(
-        *("minutes", 2000, 0.05),
-        **{
-            "lenet5": 100,
-            "resnet": (100, _FEW_IMAGES),
-            "wordlstm": (100, _SMALL_WORDS),
-            "charlstm": 100,
-        },
-        **{"federated": 100, "grid": 100},
+    *(
+        _scale(
+            *(name, test, 0.05),
+            **{"lenet5": count, "resnet": (count, _FEW_IMAGES), "wordlstm": (count, _SMALL_WORDS)},
+            **dict.fromkeys(("charlstm", "federated", "grid"), count),
+        )
+        for name, test, count in (("brief", 1000, 50), ("minutes", 2000, 100))
     ),
     _scale(
         *("hour", 10_000, 0.2),

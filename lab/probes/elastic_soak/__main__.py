@@ -134,8 +134,7 @@ class Soak:
                 self._hear(pipes[pipe], pipe)
                 if self._processes_step() > top:
                     last_news, top = time.monotonic(), self._processes_step()
-            self._thaw()
-            self._heal()
+            self._mend()
             if self._processes_step() >= self._next_fault:
                 self._break()
             if all(each.ended for each in self._processes):
@@ -193,13 +192,11 @@ class Soak:
     def _processes_step(self) -> int:
         return max(self.ledger.at, default=-1)
 
-    def _thaw(self) -> None:
+    def _mend(self) -> None:
         for each in self._processes:
             if each.frozen_until is not None and time.monotonic() > each.frozen_until:
                 each.frozen_until = None
                 each.signal(signal.SIGCONT)
-
-    def _heal(self) -> None:
         if self._healed_at is not None and time.monotonic() > self._healed_at:
             self._healed_at = None
             self._network.heal()
@@ -233,21 +230,17 @@ class Soak:
             for _ in range(min(1 + draw.randrange(2), _MOST - len(now))):
                 self._start({}, ",".join(draw.sample(self.ledger.doors, len(self.ledger.doors))))
             return
-        if kind == "split":
-            self._split(draw.sample(now, draw.randint(1, (len(now) - 1) // 2)))
+        if kind == "split":  # the others are more than half
+            apart = draw.sample(now, draw.randint(1, (len(now) - 1) // 2))
+            self._tell("split", [each.id for each in apart])
+            self._healed_at = time.monotonic() + draw.uniform(0.1, 6 * self._arguments.seconds)
+            self._network.split([each.slot for each in apart])
+            self.counts["split"] += 1
             return
         for victim in draw.sample(now, count):
             self._tell(kind, victim.process.pid, victim.id, "of", view)
             self._hit(kind, victim)
             time.sleep(draw.choice((0.0, 0.05)))
-
-    # The others are more than half.
-    def _split(self, apart: list[Process]) -> None:
-        longest = 6 * self._arguments.seconds
-        self._tell("split", [each.id for each in apart])
-        self._healed_at = time.monotonic() + self._random.uniform(0.1, longest)
-        self._network.split([each.slot for each in apart])
-        self.counts["split"] += 1
 
     def _hit(self, kind: str, victim: Process) -> None:
         if kind == "kill":

@@ -216,7 +216,9 @@ class Checker:
         codecs = self.root / "src" / "codecs"
         if not path.is_relative_to(codecs):
             return "a codec's folder is its own; others have the registry (deltawire/codec.h)"
-        own, other = (_codec_folder(names) for names in (path.relative_to(codecs).parts, parts[1:]))
+        # Below src/codecs/; another name for files directly there.
+        places = (path.relative_to(codecs).parts, parts[1:])
+        own, other = (place[place[0] == "baselines"] for place in places)
         if other in {own, *SHARED_BY_CODECS} or own.endswith("_test.cc"):
             return None
         return f"codecs do not know each other; what {own} and {other} share has codecs/kernels/"
@@ -250,11 +252,6 @@ class Checker:
                 )
             if row.count is None and (self.root / "CMakeLists.txt").is_file():
                 self.notes.append(f"{row.name}: not counted, this tree is not git's")
-
-
-def _codec_folder(parts: tuple[str, ...]) -> str:
-    """The codec that a path below src/codecs/ belongs to; another name for files directly there."""
-    return parts[parts[0] == "baselines"]
 
 
 def _names(names: frozenset[str] | set[str]) -> str:

@@ -146,16 +146,12 @@ def found_in(kernel, types, constants, warps, target):
     return found
 
 
-def not_listed():
-    """Kernels that a module launches, but that are not in the table above."""
-    sources = "".join(path.read_text() for path in GPU.rglob("*.py"))
-    launched = set(re.findall(r"\blaunch\(\s*(?:\w+\.)*(\w+),", sources)) - {"kernel"}
-    return sorted(launched - {kernel.__name__ for kernel, *_ in KERNELS})
-
-
 def main(names):
     """Prints a line for each kernel that is wrong, and one for each target."""
-    wrong = [f"{name}: no row in KERNELS" for name in not_listed()]
+    sources = "".join(path.read_text() for path in GPU.rglob("*.py"))
+    launched = set(re.findall(r"\blaunch\(\s*(?:\w+\.)*(\w+),", sources)) - {"kernel"}
+    not_listed = sorted(launched - {kernel.__name__ for kernel, *_ in KERNELS})
+    wrong = [f"{name}: no row in KERNELS" for name in not_listed]
     for name in names or TARGETS:
         for kernel, types, constants, warps in KERNELS:
             try:

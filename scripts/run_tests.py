@@ -126,12 +126,6 @@ class Passed:
         part.replace(self._place)
 
 
-def not_passed(report: Path) -> set[str]:
-    """Names in ctest's JUnit report that did not pass."""
-    cases = xml.etree.ElementTree.parse(report).getroot().iter("testcase")
-    return {case.attrib["name"] for case in cases if case.attrib.get("status") != "run"}
-
-
 def run_cpp(jobs: int, passed: Passed, again: bool) -> int:
     """Runs the C++ tests, and returns ctest's exit status."""
     ctest = ["ctest", "--preset", "release"]
@@ -153,7 +147,9 @@ def run_cpp(jobs: int, passed: Passed, again: bool) -> int:
     run = [*ctest, "-j", str(jobs), "-R", names, "--output-junit", str(report)]
     status = subprocess.run(run, cwd=ROOT).returncode
     if report.exists():
-        passed.keep(due, not_passed(report))
+        cases = xml.etree.ElementTree.parse(report).getroot().iter("testcase")
+        failed = {case.attrib["name"] for case in cases if case.attrib.get("status") != "run"}
+        passed.keep(due, failed)
     return status
 
 

@@ -64,12 +64,6 @@ def version_of(python: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def abi_of(version: tuple[int, int]) -> str:
-    """The tag of the wheel that a Python takes: its own, or the stable ABI's first Python's."""
-    major, minor = min(version, STABLE_ABI_SINCE)
-    return f"cp{major}{minor}"
-
-
 def starts(python: str) -> bool:
     """Whether an interpreter starts: the shim of a version manager may stand for one that isn't."""
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
@@ -90,13 +84,6 @@ def make_environment(python: str, folder: Path) -> Path:
     """Makes a clean environment; returns its Python."""
     run(python, "-m", "venv", "--clear", folder)
     return folder / "bin" / "python"
-
-
-def build_sdist(out: Path) -> Path:
-    """Builds the sdist; returns its path."""
-    run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT)
-    (sdist,) = out.glob("deltawire-*.tar.gz")
-    return sdist
 
 
 def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
@@ -140,7 +127,8 @@ def build_and_check(pythons: list[str], out: Path) -> list[Wheel]:
     out.mkdir(parents=True, exist_ok=True)
     for old in out.glob("deltawire-*"):
         old.unlink()
-    sdist = build_sdist(out)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT)
+    (sdist,) = out.glob("deltawire-*.tar.gz")
     print(f"  {sdist.name}: {sdist.stat().st_size / 1e6:.1f} MB", flush=True)
     wheels: dict[str, Wheel] = {}
     with tempfile.TemporaryDirectory(prefix="deltawire-wheels-") as folder:
@@ -150,7 +138,8 @@ def build_and_check(pythons: list[str], out: Path) -> list[Wheel]:
         source = work / sdist.name.removesuffix(".tar.gz")
         for python in sorted(pythons, key=version_of):
             version = version_of(python)
-            abi = abi_of(version)
+            # Its own, or the stable ABI's first Python's.
+            abi = "cp{}{}".format(*min(version, STABLE_ABI_SINCE))
             if abi not in wheels:
                 wheels[abi] = build_wheel(python, source, work, out)
             oldest = [f"numpy=={OLDEST_NUMPY}"] if version <= OLDEST_NUMPY_UNTIL else []

@@ -151,7 +151,9 @@ class Broadcast:
         model, frame = self._next(source)
         values = lossless.packed(model, self._weights)
         reference = lossless.unpacked(values, layout.tensors)
-        _check_finite(reference)
+        for name, array in reference.items():
+            if not np.isfinite(array).all():
+                raise make_error("NotFinite", f"'{name}' has values beyond what its dtype holds")
         if self.version:
             in_use = {held.version for held in self._has.values() if held.patches}
             self._bases.add(self.version, self._packed, in_use)
@@ -236,9 +238,3 @@ class Broadcast:
     def forget(self, client: Hashable) -> None:
         """Forgets which version the client has: it will get the model and its layout."""
         self._has.pop(client, None)
-
-
-def _check_finite(reference: Mapping[str, np.ndarray]) -> None:
-    for name, array in reference.items():
-        if not np.isfinite(array).all():
-            raise make_error("NotFinite", f"'{name}' has values beyond what its dtype holds")

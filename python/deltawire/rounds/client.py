@@ -175,14 +175,9 @@ class Client:
         """Settles the last update. A reply older than the last accepted one was included in it."""
         if self._pending is None:
             return
-        number, frame = self._pending
+        number, _ = self._pending
         if download.refused >= number and download.refused > download.accepted:
-            lost = zeros(self.layout.tensors)
-            self._channel.decode(frame, lost)
-            for name, array in lost.items():
-                residual = self._channel.residual(name)
-                if residual.size:
-                    array += residual.reshape(array.shape)
+            for name, array in self.waiting().items():
                 self.dropped[name] = self.dropped.get(name, 0) + array
             self._channel = Channel(self.spec, **self._options)
             self._pending = None

@@ -34,18 +34,16 @@ def log(line: str) -> None:
 def offered(state: State) -> list[tuple] | str:
     """What the core gives a process that joins, or why it can't."""
     try:
+        given = state()
+        if not isinstance(given, Mapping):
+            raise _no_state(f"a {type(given).__name__}")
+        arrays = [(name, _as_array(name, array)) for name, array in given.items()]
         return [
             (name, array.dtype.str, array.itemsize, list(array.shape), array.ctypes.data, array)
-            for name, array in _arrays_of(state())
+            for name, array in arrays
         ]
     except Exception as cause:
         return problem_of(cause)
-
-
-def _arrays_of(given: object) -> list[tuple[str, np.ndarray]]:
-    if not isinstance(given, Mapping):
-        raise _no_state(f"a {type(given).__name__}")
-    return [(name, _as_array(name, array)) for name, array in given.items()]
 
 
 def _as_array(name: object, array: object) -> np.ndarray:

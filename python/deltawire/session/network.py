@@ -1,6 +1,7 @@
 """How a session's ranks reach each other: token, encryption, and where they listen."""
 
 import contextlib
+import dataclasses
 import os
 import socket
 import time
@@ -13,10 +14,11 @@ from deltawire.session.elastic import log
 Address = tuple[str, int]
 
 
+@dataclasses.dataclass(frozen=True)
 class Network:
     """The settings of all connections of a session. It holds no reference to the session.
 
-    Args:
+    Attributes:
         token: 32 bytes.
         encryption: "auto", "required" or "off".
         interface: to listen on, or None.
@@ -25,24 +27,19 @@ class Network:
         arrival_ms: for a rank that is alive and begins a step later.
     """
 
-    def __init__(
-        self,
-        token: bytes,
-        encryption: str,
-        interface: str | None,
-        ports: tuple[int, int],
-        link: _core.LinkShape | None,
-        arrival_ms: int,
-    ) -> None:
-        self.token, self.encryption = token, encryption
-        self._interface, self._ports = interface or "", ports
-        self._link, self._arrival_ms = link, arrival_ms
+    token: bytes
+    encryption: str
+    interface: str | None
+    ports: tuple[int, int]
+    link: _core.LinkShape | None
+    arrival_ms: int
 
     def listen(self, meeting_place: Address, rank: int, seconds: float) -> _core.Listener:
         """A listener for a rank that meets the others at this place, whose name is looked up again
         for so long."""
         timeout_ms = arguments.timeout_in_ms(seconds, "connect_timeout")
-        return _core.listen_for(meeting_place, rank, self._interface, *self._ports, timeout_ms)
+        interface = self.interface or ""
+        return _core.listen_for(meeting_place, rank, interface, *self.ports, timeout_ms)
 
     def listen_and_mesh(
         self, meeting_place: Address, place: tuple[int, int], seconds: float
@@ -70,7 +67,7 @@ class Network:
         connect, for an arrival."""
         first = [doors.first] if place else doors.resolved()
         secrets = self.token, self.encryption
-        listening = self._interface, self._ports, self._link
+        listening = self.interface or "", self.ports, self.link
         given = at_least, gives_state, settings, log
         return _core.ElasticSession(
             spec, options, place, first, doors.resolved, *secrets, *listening, times_ms, *given
@@ -80,8 +77,8 @@ class Network:
         """The mesh of the ranks that meet there; place: rank and world size."""
         mesh = _core.Mesh.at(meeting_place, *place, self.token)
         mesh.set_encryption(self.encryption)
-        mesh.shape = self._link
-        mesh.arrival_timeout_ms = self._arrival_ms
+        mesh.shape = self.link
+        mesh.arrival_timeout_ms = self.arrival_ms
         mesh.connect_timeout_ms = arguments.timeout_in_ms(seconds, "connect_timeout")
         return mesh
 

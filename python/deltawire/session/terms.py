@@ -4,12 +4,11 @@ It is sent as a text of at most `TEXT_BYTES`, which is equal if the records are:
 the list of a model's tensors, are shortened in it, with a digest of the whole.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import make_error
 
 TEXT_BYTES = 1024
 _BETWEEN = " | "
@@ -19,6 +18,9 @@ _FIELDS_SHOWN = 3
 
 # The full value of a setting on a rank: its text or, for a model, a line for each tensor.
 Whole = str | list[str]
+# (value as shown in the texts, ranks) for each value of a setting: the one with the fewest ranks
+# first; of equal ones, the one with rank 0 last.
+Parties = list[tuple[str, list[int]]]
 
 
 class Terms:
@@ -54,25 +56,6 @@ def tensor_line(name: str, dtype: str, shape: Iterable[int], *more: str) -> str:
     return " ".join([f"'{name}'", dtype, str(tuple(shape)), *more])
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """A setting that differs between ranks.
-
-    Attributes:
-        name: of the setting.
-        parties: (value as shown in the texts, ranks) for each value; the one with the fewest ranks
-            first; of equal ones, the one with rank 0 last.
-    """
-
-    name: str
-    parties: list[tuple[str, list[int]]]
-
-    @property
-    def needs_whole(self) -> bool:
-        """Whether the texts show too little of it to explain the difference."""
-        return self.name == "model" or any("... " in value for value, _ in self.parties)
-
-
 def check(texts: Sequence[str], whole_of: Callable[[int, str], Whole] | None = None) -> None:
     """Raises the same "Mismatch" on every rank if the ranks' texts differ: it names the setting and
     its values, and which rank has which; `suspect` is one of the smallest group.
@@ -82,15 +65,15 @@ def check(texts: Sequence[str], whole_of: Callable[[int, str], Whole] | None = N
         whole_of: returns a rank's full value of a setting, the same on every rank; it is called in
             the same order everywhere, so it may be a collective. None: full values are not known.
     """
-    found = _differences(texts)
-    if not found:
-        return
-    clauses = [_clause(each, whole_of) for each in found[:_FIELDS_SHOWN]]
-    raise _mismatch("; ".join(clauses), found[0])
+    if found := _differences(texts):
+        clauses = [_clause(*each, whole_of) for each in found[:_FIELDS_SHOWN]]
+        name, parties = found[0]
+        advice = _ADVICE.get(name, "pass the same arguments on every rank")
+        raise make_error("Mismatch", f"{'; '.join(clauses)}; {advice}", parties[0][1][0])
 
 
-def _differences(texts: Sequence[str]) -> list[Difference]:
-    """The differences that explain the error: if ranks made different calls, only that one."""
+def _differences(texts: Sequence[str]) -> list[tuple[str, Parties]]:
+    """The settings that differ and explain the error: if ranks made different calls, only that."""
     records = [dict(each.partition("=")[::2] for each in text.split(_BETWEEN)) for text in texts]
     names = dict.fromkeys(name for record in records for name in record)
     found = []
@@ -100,14 +83,14 @@ def _differences(texts: Sequence[str]) -> list[Difference]:
             ranks.setdefault(record.get(name, "(none)"), []).append(rank)
         if len(ranks) > 1:
             parties = sorted(ranks.items(), key=lambda party: (len(party[1]), -party[1][0]))
-            found.append(Difference(name, parties))
-    return found[:1] if found and found[0].name in _ADVICE else found
+            found.append((name, parties))
+    return found[:1] if found and found[0][0] in _ADVICE else found
 
 
-def _clause(difference: Difference, whole_of: Callable[[int, str], Whole] | None) -> str:
-    name, parties = difference.name, difference.parties
+def _clause(name: str, parties: Parties, whole_of: Callable[[int, str], Whole] | None) -> str:
     values = [value for value, _ in parties]
-    if whole_of is not None and difference.needs_whole:
+    # The texts may show too little to explain the difference.
+    if whole_of is not None and (name == "model" or any("... " in value for value in values)):
         # Two values are enough to show the difference: the smallest party's and the largest's.
         parties = [parties[0], parties[-1]]
         ours, theirs = (whole_of(ranks[0], name) for _, ranks in parties)
@@ -121,10 +104,7 @@ def _clause(difference: Difference, whole_of: Callable[[int, str], Whole] | None
 
 
 def _models(ours: list[str], theirs: list[str], ranks: list[list[int]]) -> str:
-    at = next(
-        (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
-        min(len(ours), len(theirs)),
-    )
+    at = _first_apart(ours, theirs)
     words = [
         f"of {_named(each)} is {lines[at] if at < len(lines) else 'missing'}"
         for lines, each in zip((ours, theirs), ranks, strict=True)
@@ -132,17 +112,16 @@ def _models(ours: list[str], theirs: list[str], ranks: list[list[int]]) -> str:
     return f"the ranks' models differ: tensor {at} {words[0]}, and {words[1]}"
 
 
-def _mismatch(what: str, first: Difference) -> DeltawireError:
-    advice = _ADVICE.get(first.name, "pass the same arguments on every rank")
-    if first.name == "model":
-        advice = "make the same model on every rank"
-    return make_error("Mismatch", f"{what}; {advice}", first.parties[0][1][0])
+def _first_apart(ours: Whole, theirs: Whole) -> int:
+    pairs = zip(ours, theirs, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
 
 
 # Ordered by importance: settings that explain differences in others come first.
 _ADVICE = {
     "door": "call the same on every rank",
     "version": "install the same version of deltawire everywhere",
+    "model": "make the same model on every rank",
 }
 
 
@@ -161,8 +140,7 @@ def _digest(lines: Sequence[str]) -> str:
 
 def _around(ours: str, theirs: str) -> list[str]:
     """Excerpts of two texts around the first character that differs."""
-    pairs = zip(ours, theirs, strict=False)
-    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+    at = _first_apart(ours, theirs)
     start = max(0, at - _SHOWN // 2)
 
     def part(text: str) -> str:

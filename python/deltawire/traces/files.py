@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, corrupt, invalid, make_error, mismatch
+from deltawire.errors import DeltawireError, corrupt, make_error, mismatch
 
 FLOAT32 = np.dtype("<f4")
 INT64 = np.dtype("<i8")
@@ -67,14 +67,6 @@ def write_floats(folder: Path, stem: str, values: np.ndarray, spec: str | None) 
 def write_keys(folder: Path, stem: str, keys: np.ndarray) -> tuple[str, int]:
     """Writes keys as `stem`.npy. Returns the file's name and bytes. Raises OSError."""
     return _write_npy(folder / f"{stem}.npy", np.asarray(keys, INT64))
-
-
-def require_lossless(spec: str) -> None:
-    """Raises InvalidArgumentError unless the spec is that of a lossless codec."""
-    if not _core.is_lossless(spec):
-        raise invalid(
-            f"'{spec}' loses bits, and a trace must not; use gcomp:lossless=on, or leave it out"
-        )
 
 
 def _write_npy(path: Path, array: np.ndarray) -> tuple[str, int]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deltawire import new_file
-from deltawire.errors import DeltawireError, invalid, make_error
+from deltawire import _core, new_file
+from deltawire.errors import invalid, make_error
 from deltawire.traces import (
     COUNT_LIMIT,
     FORMAT,
@@ -49,8 +49,10 @@ class TraceWriter:
         words: dict[str, str],
         spec: str | None = None,
     ) -> None:
-        if spec is not None:
-            files.require_lossless(spec)
+        if spec is not None and not _core.is_lossless(spec):
+            raise invalid(
+                f"'{spec}' loses bits, and a trace must not; use gcomp:lossless=on, or leave it out"
+            )
         self.folder = Path(folder)
         self.words = words
         self.bytes_written = 0
@@ -75,7 +77,7 @@ class TraceWriter:
         name = f"{number:06d}"
         partial = self.folder / f".{name}.partial"
         tensors, entries, written = list(self._tensors), [], 0
-        undecided = self._undecided()
+        seen = {i for step in self._steps for i, each in enumerate(step["tensors"]) if each}
         made = False
         try:
             partial.mkdir()
@@ -83,7 +85,7 @@ class TraceWriter:
             for i, gradient in enumerate(gradients):
                 entry = None
                 if gradient is not None:
-                    if i in undecided:
+                    if i not in seen:
                         tensors[i] = TracedTensor(
                             tensors[i].name, tensors[i].shape, gradient.keys is not None
                         )
@@ -100,16 +102,17 @@ class TraceWriter:
             self.bytes_written += written
             self._write_page()
         except OSError as cause:
-            raise self._unwritable(number, cause) from cause
+            count = len([each for each in self.step_numbers if each != number])
+            raise make_error(
+                "Io",
+                f"step {number} can't be written to the trace {self.folder} "
+                f"({cause.strerror or cause}); the {count} steps before it are whole; make room, "
+                "or record fewer steps",
+            ) from cause
         finally:
             if made:  # otherwise it is somebody else's
                 with contextlib.suppress(OSError):
                     shutil.rmtree(partial, ignore_errors=True)
-
-    def _undecided(self) -> set[int]:
-        """Tensors without a gradient so far."""
-        seen = {i for step in self._steps for i, each in enumerate(step["tensors"]) if each}
-        return set(range(len(self._tensors))) - seen
 
     def _write(self, folder: Path, i: int, gradient: TracedGradient) -> tuple[dict, int]:
         written = {"values": files.write_floats(folder, str(i), gradient.values, self._spec)}
@@ -141,15 +144,6 @@ class TraceWriter:
             + ["  ]", "}", ""]
         )
         new_file.replace(self.folder / PAGE, [page.encode()])
-
-    def _unwritable(self, number: int, cause: OSError) -> DeltawireError:
-        count = len([each for each in self.step_numbers if each != number])
-        return make_error(
-            "Io",
-            f"step {number} can't be written to the trace {self.folder} "
-            f"({cause.strerror or cause}); the {count} steps before it are whole; make room, or "
-            "record fewer steps",
-        )
 
 
 def in_form_of(tensor: TracedTensor, gradient: TracedGradient) -> TracedGradient:

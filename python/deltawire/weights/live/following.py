@@ -134,7 +134,10 @@ class Following:
     def _fetch_from(self, root: Peer, parent: Peer, placed: Placed) -> bool:
         """Fetches until the publisher names another parent. False: this one lags."""
         self._parent = parent.address
-        fetched = self._of_run(placed.run)
+        if self.fetched is None or self.fetched.run != placed.run:
+            with self.changed:
+                self.fetched = Fetched(placed.run)
+        fetched = self.fetched
         lag = Lag(placed.latest)
         told = time.monotonic()
         while not self._closed.is_set():
@@ -185,12 +188,6 @@ class Following:
 
     def _upstream(self, peer: Peer, fetched: Fetched, newest: int) -> Upstream:
         return Upstream(peer, fetched.run, newest, self._cache, fetched.memory)
-
-    def _of_run(self, run: bytes) -> Fetched:
-        if self.fetched is None or self.fetched.run != run:
-            with self.changed:
-                self.fetched = Fetched(run)
-        return self.fetched
 
     def _place(self, root: Peer, lost: bool) -> Placed:
         known = NO_VERSION if self.fetched is None else self.fetched.newest

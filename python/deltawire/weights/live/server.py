@@ -101,7 +101,13 @@ class Server:
     def _run(self, connection: Connection) -> None:
         """A connection's thread."""
         try:
-            self._admit(connection)
+            messages.check_hello(connection.receive(1 + messages.MAX_REQUEST, PATIENCE))
+            with self._lock:
+                count = len(self._readers)
+            if count > self._max_readers:
+                raise make_error(
+                    "Limit", f"{self.address} has its {self._max_readers} readers (max_readers)"
+                )
             self._serve(connection)
         except DeltawireError as error:
             if error.code in ("Corrupt", "Limit", "Mismatch"):
@@ -111,15 +117,6 @@ class Server:
                     connection.receive(1 + messages.MAX_REQUEST, _LAST_SECONDS)
         finally:
             self._end(connection, threading.current_thread())
-
-    def _admit(self, connection: Connection) -> None:
-        messages.check_hello(connection.receive(1 + messages.MAX_REQUEST, PATIENCE))
-        with self._lock:
-            count = len(self._readers)
-        if count > self._max_readers:
-            raise make_error(
-                "Limit", f"{self.address} has its {self._max_readers} readers (max_readers)"
-            )
 
     def _end(self, connection: Connection, thread: threading.Thread) -> None:
         connection.close()
@@ -137,26 +134,25 @@ class Server:
                 *messages.parse(connection.receive(1 + messages.MAX_REQUEST, IDLE_SECONDS))
             )
             if isinstance(request, Wait):
-                self._answer_wait(connection, request)
+                answer = self._manifest(request)
             elif isinstance(request, Read):
-                self._answer_read(connection, request)
+                answer = self._data(request)
             else:
-                connection.send(messages.placed(self._placed(connection, request)))
+                answer = messages.placed(self._placed(connection, request))
+            connection.send(answer)
 
-    def _answer_wait(self, connection: Connection, request: Wait) -> None:
+    def _manifest(self, request: Wait) -> bytes:
         manifest = self._board.wait(request.run, request.version, request.milliseconds / 1000)
         if manifest is None:
-            connection.send(messages.frame(messages.NOTHING))
-        else:
-            connection.send(messages.frame(messages.MANIFEST, manifest))
+            return messages.frame(messages.NOTHING)
+        return messages.frame(messages.MANIFEST, manifest)
 
-    def _answer_read(self, connection: Connection, request: Read) -> None:
+    def _data(self, request: Read) -> bytes:
         data = self._board.data(request.name)
         if data is None or request.offset > len(data):
-            connection.send(messages.frame(messages.MISSING))
-            return
+            return messages.frame(messages.MISSING)
         part = data[request.offset : request.offset + request.count]
-        connection.send(messages.frame(messages.DATA, part.tobytes()))
+        return messages.frame(messages.DATA, part.tobytes())
 
     def _placed(self, connection: Connection, request: Place) -> Placed:
         parent = ""

@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -86,23 +85,25 @@ class Download:
         whole = cache / self._file.name
         if not self._is_there(whole):
             beside = cache / f"{self._file.name}{_PARTIAL}"
-            with _opened_to_append(beside) as partial:
+            # Not through a link that somebody has put there.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(beside, flags, 0o666), "ab") as partial:
                 try:
                     fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:  # somebody else downloads it: don't wait for them
                     return self._into_memory()
                 if not self._is_there(whole):  # nobody finished it while this one was opened
-                    self._check_room(cache, partial.seek(0, os.SEEK_END))
-                    self._continue(partial)
+                    there = partial.seek(0, os.SEEK_END)
+                    # At once, and not after reading all that there is room for, at each attempt.
+                    if shutil.disk_usage(cache).free < self._file.bytes - there:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    if there > self._file.bytes:
+                        partial.truncate(there := 0)
+                    for part in self._ranges(there):
+                        partial.write(part)
                     partial.flush()
                     os.replace(beside, whole)
         return np.memmap(whole, np.uint8, mode="r")
-
-    def _check_room(self, cache: Path, there: int) -> None:
-        """Raises OSError if the disk has no room for what is missing: not after reading all that it
-        has room for, at each attempt."""
-        if shutil.disk_usage(cache).free < self._file.bytes - there:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _is_there(self, whole: Path) -> bool:
         return whole.exists() and whole.stat().st_size == self._file.bytes
@@ -114,13 +115,6 @@ class Download:
             data[at : at + len(part)] = np.frombuffer(part, np.uint8)
             at += len(part)
         return data
-
-    def _continue(self, partial) -> None:
-        if partial.seek(0, os.SEEK_END) > self._file.bytes:
-            partial.truncate(0)
-            partial.seek(0)
-        for part in self._ranges(partial.tell()):
-            partial.write(part)
 
     def _ranges(self, at: int) -> Iterator[bytes]:
         """The file from byte `at` on."""
@@ -148,9 +142,3 @@ class Download:
             failures = 0
             at += len(part)
             yield bytes(part)
-
-
-def _opened_to_append(path: Path) -> BinaryIO:
-    """Not through a link that somebody has put there."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o666), "ab")

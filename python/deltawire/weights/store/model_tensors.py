@@ -299,7 +299,12 @@ def _named(model: object) -> Mapping[str, object]:
     """Names and arrays of a dict, or of what a module's state_dict() names."""
     if isinstance(model, Mapping):
         named = dict(model)
-        _refuse_nested(named)
+        for name, value in named.items():
+            if isinstance(value, Mapping):  # a checkpoint has the weights beside other things
+                raise invalid(
+                    f"{name!r} is a dict within the dict of weights: pass the weights alone, "
+                    f"[{name!r}] if they are in it"
+                )
     elif hasattr(model, "named_parameters") and hasattr(model, "state_dict"):
         named = _of_module(model)
     else:
@@ -349,13 +354,3 @@ def plain_name(name: str) -> str:
     """A module's or tensor's name without what torch.compile adds, so that what is stored fits the
     model with and without it."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
-
-
-def _refuse_nested(named: Mapping[object, object]) -> None:
-    """A checkpoint has the weights beside other things."""
-    for name, value in named.items():
-        if isinstance(value, Mapping):
-            raise invalid(
-                f"{name!r} is a dict within the dict of weights: pass the weights alone, "
-                f"[{name!r}] if they are in it"
-            )

@@ -9,6 +9,7 @@ from deltawire.errors import DeltawireError, invalid, wrong_state
 from deltawire.session.history import History
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.device.staging import Staging
+from deltawire.torch.local.changes import device_borders
 from deltawire.torch.local.momentum import Momentum
 from deltawire.torch.local.outer import state_digest
 from deltawire.torch.local.overlap import Overlap
@@ -147,10 +148,14 @@ class LocalExchange:
     def settings(self) -> dict[str, object]:
         """The settings that must be equal on all ranks."""
         weights = self._weights
-        counts = {**self._overlap.settings(), "fragments": weights.fragment_count}
-        also = {"holds_back": weights.holds_back, "device_borders": weights.device_borders}
-        also["mask_momentum"] = self._momentum is not None
-        return {"outer": weights.outer, **counts, **also}
+        return {
+            "outer": weights.outer,
+            **self._overlap.settings(),
+            "fragments": weights.fragment_count,
+            "holds_back": weights.holds_back,
+            "device_borders": device_borders(weights.names, weights.parameters),  # of buckets, too
+            "mask_momentum": self._momentum is not None,
+        }
 
     def connect(self, session: _core.Session, history: History) -> None:
         """Sets the session of the exchanges, and the history that records them."""
@@ -248,18 +253,15 @@ class LocalExchange:
         self._wait_for_values()
         self._torn = True  # until all is applied, whatever exception comes from outside
         self._under_way = None
-        self._weights.apply_means(round_.fragment, self._own_share(round_.fragment))
+        own_share = self._overlap.mixing
+        if own_share is not None and not self.progress.since[round_.fragment]:
+            own_share = 0.0  # without a step since it began: all ranks end with the same weights
+        self._weights.apply_means(round_.fragment, own_share)
         self.progress.exchanges += 1
         self.waits.add(*round_.times())
         if self._momentum:
             self._momentum.mask(self._session, self._momenta)
         self._torn = False
-
-    def _own_share(self, fragment: int) -> float | None:
-        """What is kept of the rank's own weights. Without a step since the exchange began nothing
-        is, so that all ranks end with the same weights."""
-        mixing = self._overlap.mixing
-        return 0.0 if mixing is not None and not self.progress.since[fragment] else mixing
 
     def state(self) -> dict:
         """The state for a checkpoint: copies of all weights on the CPU, the position in the rounds,

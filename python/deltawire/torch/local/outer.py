@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from deltawire.errors import invalid, wrong_type
 from deltawire.torch.core.replica_check import digest_of_sums, sums_of
@@ -97,7 +98,7 @@ class Outer:
 
     def state(self) -> dict:
         """A copy of the optimizer's state_dict, on the CPU."""
-        return _copied(self.optimizer.state_dict())
+        return tree_map_only(torch.Tensor, host_copy, self.optimizer.state_dict())
 
     def check_state(self, state: object) -> None:
         """Raises InvalidArgumentError for a state of another optimizer or model."""
@@ -119,7 +120,7 @@ class Outer:
     def load(self, state: dict) -> None:
         """Restores what `state()` returned, after `check_state`. The given tensors stay the
         caller's: torch would keep them, and change them in its next step."""
-        self.optimizer.load_state_dict(_copied(state))
+        self.optimizer.load_state_dict(tree_map_only(torch.Tensor, host_copy, state))
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -153,11 +154,3 @@ def _leaves(state: object) -> Iterator[object]:
             yield from _leaves(value)
     else:
         yield state
-
-
-def _copied(state: object) -> object:
-    if isinstance(state, dict):
-        return {key: _copied(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(_copied(value) for value in state)
-    return host_copy(state) if isinstance(state, torch.Tensor) else state

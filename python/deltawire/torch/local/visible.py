@@ -16,16 +16,6 @@ def seen_as(parameter: torch.Tensor) -> torch.dtype:
     return torch.bfloat16 if parameter.dtype == torch.float32 else parameter.dtype
 
 
-def is_visible(weight: torch.Tensor, change: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Where `weight + change`, rounded to `dtype`, isn't `weight`, rounded to it.
-
-    Args:
-        weight, change: float32, of one shape.
-        dtype: of 16 bits; see `seen_as`.
-    """
-    return (weight + change).to(dtype) != weight.to(dtype)
-
-
 class Held:
     """What each parameter's changes hold back, in float32, on its device. A round replaces it when
     it is applied; one that fails leaves it as it was.
@@ -52,7 +42,7 @@ class Held:
         """
         for i, weight, change in zip(range(part.start, part.stop), weights, changes, strict=True):
             change += self._now[i]
-            seen = is_visible(weight, change, self._dtypes[i])
+            seen = (weight + change).to(self._dtypes[i]) != weight.to(self._dtypes[i])
             self._next[i] = change.masked_fill(seen, 0)
             change.masked_fill_(~seen, 0)
 

@@ -9,7 +9,7 @@ import torch
 from deltawire.errors import invalid, make_error, wrong_state
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
-from deltawire.torch.local.changes import Changes, device_borders
+from deltawire.torch.local.changes import Changes
 from deltawire.torch.local.outer import Outer, OuterFactory, digest_of, host_copy
 from deltawire.torch.local.visible import Held
 
@@ -98,12 +98,6 @@ class Weights:
                     f"parameter '{name}' is on {parameter.device}, but was on {device} when "
                     "LocalSteps was made; move the model first, then make LocalSteps"
                 )
-
-    @property
-    def device_borders(self) -> list[str]:
-        """The parameters before which the model's device changes; equal on all ranks, because
-        buckets end there."""
-        return device_borders(self.names, self.parameters)
 
     @property
     def holds_back(self) -> bool:

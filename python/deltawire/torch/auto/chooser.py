@@ -148,16 +148,18 @@ class Chooser:
         times = [each for each in self._clock.times() if each.coded == coded]
         return {"ready": [each.ready for each in times], "ends": [each.end for each in times]}
 
+    def _answered(self, own: dict, answer: Callable[[list[dict]], dict]) -> dict:
+        """Rank 0's answer to the reports of all ranks."""
+        return leader_decides(own, answer, self._connector.group, self._connector.device)
+
     def _decided(
         self, own: dict, decide: Callable[[list[dict]], Decision | None]
     ) -> Decision | None:
-        """Rank 0's decision from the reports of all ranks."""
-
         def answer(said: list[dict]) -> dict:
             decision = decide(said)
             return {} if decision is None else decision.as_dict()
 
-        decided = leader_decides(own, answer, self._connector.group, self._connector.device)
+        decided = self._answered(own, answer)
         return decisions.decision_of(decided) if decided else None
 
     def _plan(self) -> None:
@@ -195,17 +197,12 @@ class Chooser:
 
     def _watch(self) -> None:
         decision, own = self.decision, self._said_of(self.is_choice_used)
-        group, near = self._connector.group, self._connector.device
-
-        def answer(said: list[dict]) -> dict:
-            return {"why": decisions.departs(decision, said)}
-
-        why = leader_decides(own, answer, group, near)
-        if why["why"] is None:
+        why = self._answered(own, lambda said: {"why": decisions.departs(decision, said)})["why"]
+        if why is None:
             self._watched = min(2 * self._watched, MOST_WATCHED)
             self.enter(self.phase)
             return
-        self._log(logging.INFO, why["why"])
+        self._log(logging.INFO, why)
         self.decision = None
         self._begin_leaving()
 
@@ -242,12 +239,9 @@ class Chooser:
         """The name of a tensor of which something waits on some rank."""
         rows = self.hook.explain().rows
         own = {"name": next((row.name for row in rows if row.residual_norm != 0), None)}
-
-        def answer(said: list[dict]) -> dict:
-            return {"name": next((each["name"] for each in said if each["name"]), None)}
-
-        group, near = self._connector.group, self._connector.device
-        return leader_decides(own, answer, group, near)["name"]
+        none = {"name": None}
+        found = self._answered(own, lambda said: next((e for e in said if e["name"]), none))
+        return found["name"]
 
     def _log(self, level: int, text: str) -> None:
         if self._history.rank == 0:

@@ -48,7 +48,9 @@ def choose(
     workload, ranks, link, machine = site
     # fp32 is only offered where there is a codec to mix it with.
     patterns = [each for each in _PATTERNS if any(f.pattern == each for f in figures)]
-    offered = [*figures, *(_figures_in(pattern, uncoded) for pattern in patterns)]
+    codec = _core.Spec(uncoded["spec"]).codecs
+    specs = [{"spec": f"{pattern}({codec})", "pattern": pattern} for pattern in patterns]
+    offered = [*figures, *(CodecFigures(**uncoded | each) for each in specs)]
     mix = make_mix(workload, ranks, link, offered, machine, tier)
     if mix is None:
         return None, None
@@ -59,11 +61,6 @@ def choose(
     except InvalidArgumentError as cause:
         return None, f"a codec for each bucket: {cause}"
     return BucketChoice(spec, codecs, 1e3 * mix.prediction.step_seconds), None
-
-
-def _figures_in(pattern: str, said: dict) -> CodecFigures:
-    spec = f"{pattern}({_core.Spec(said['spec']).codecs})"
-    return CodecFigures(**(said | {"spec": spec, "pattern": pattern}))
 
 
 def rules(

@@ -7,7 +7,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 
-from deltawire.errors import DeltawireError, invalid, wrong_state
+from deltawire.errors import invalid, wrong_state
 from deltawire.session.terms import tensor_line
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
@@ -153,18 +153,15 @@ class DDPParameters:
             expected, then = self._first_trained, "in the first step of a static graph"
         for parameter, now, due in zip(self._parameters, trained, expected, strict=True):
             if now != due:
-                raise _frozen_or_thawed(self.names[id(parameter)], now, then)
+                change = "requires gradients, and did not" if now else "is frozen, and was not"
+                raise wrong_state(
+                    f"parameter '{self.names[id(parameter)]}' {change} {then}: gradients would be "
+                    "exchanged in part only; give DistributedDataParallel "
+                    f"find_unused_parameters=True, or {_AGAIN}"
+                )
 
 
 _AGAIN = "wrap the module in a new DistributedDataParallel and register that"
-
-
-def _frozen_or_thawed(name: str, now: bool, then: str) -> DeltawireError:
-    change = "requires gradients, and did not" if now else "is frozen, and was not"
-    return wrong_state(
-        f"parameter '{name}' {change} {then}: gradients would be exchanged in part only; "
-        f"give DistributedDataParallel find_unused_parameters=True, or {_AGAIN}"
-    )
 
 
 def _parameters_of(

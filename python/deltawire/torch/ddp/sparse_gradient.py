@@ -96,14 +96,11 @@ def check_sparse(
         uses = _core.explain(spec.text, options, tensors, step)
         for (name, *_), use in zip(tensors, uses, strict=True):
             if not use.takes_pairs:
-                raise _takes_none(spec, name, use.codec, step)
+                known = ", ".join(i.name for i in _core.registered_codecs() if i.takes_pairs)
+                raise invalid(
+                    f"parameter '{name}' has sparse gradients, which {spec.pattern}({use.codec}), "
+                    f"its codec in step {step}, doesn't take; in the patterns direct and gather "
+                    f"{known} do (a rule may give it one: '{name}: fastsgd'), or make its module "
+                    "with sparse=False"
+                )
         step = min((use.changes_at for use in uses if use.changes_at is not None), default=None)
-
-
-def _takes_none(spec: _core.Spec, name: str, codec: str, step: int) -> Exception:
-    known = ", ".join(info.name for info in _core.registered_codecs() if info.takes_pairs)
-    return invalid(
-        f"parameter '{name}' has sparse gradients, which {spec.pattern}({codec}), its codec in "
-        f"step {step}, doesn't take; in the patterns direct and gather {known} do (a rule may give "
-        f"it one: '{name}: fastsgd'), or make its module with sparse=False"
-    )

@@ -96,12 +96,19 @@ class Group:
         hook = inside._all_reduce_hook
         # A model that was registered before has its original mesh here.
         self._mesh = hook.group._mesh if isinstance(hook, AllReduce) else inside.mesh_info
-        _check_mesh(self._mesh, name)
+        if self._mesh.replicate_mesh_dim is None:
+            raise invalid(
+                f"{name} is sharded over all ranks (a mesh of one dimension): each rank has other "
+                "rows, and there is no all-reduce that could be compressed; give fully_shard a "
+                "mesh of two, init_device_mesh(device, (nodes, ranks_per_node), "
+                'mesh_dim_names=("replicate", "shard"))'
+            )
         self.shards: list[Shard] = []
 
     def find_shards(self, names: dict[int, str]) -> None:
         """Fills `shards`; takes the names of the model's parameters by id."""
         self.shards = []
+        index = 0 if self.shard_group is None else dist.get_rank(self.shard_group)
         for each in self._inside.fsdp_params:
             name = names.get(id(each.sharded_param))
             if name is None:
@@ -111,7 +118,7 @@ class Group:
                     "was given a part of the model; register all of it"
                 )
             dtype = _check_parameter(name, each.sharded_param, self._mesh, self._inside)
-            self.shards.append(Shard(name, each, self.shard_index, self.shard_count, dtype))
+            self.shards.append(Shard(name, each, index, self.shard_count, dtype))
 
     @property
     def device(self) -> torch.device:
@@ -141,11 +148,6 @@ class Group:
     def shard_group(self) -> dist.ProcessGroup | None:
         """The ranks with the rest of this replica; None if it is not sharded."""
         return None if self._mesh.shard_mesh_dim is None else self._mesh.shard_process_group
-
-    @property
-    def shard_index(self) -> int:
-        """0 if the replica is not sharded."""
-        return dist.get_rank(self.shard_group) if self.shard_group is not None else 0
 
     @property
     def shard_count(self) -> int:
@@ -269,7 +271,14 @@ def groups_of(model: torch.nn.Module) -> list[Group]:
     groups, seen = [], set()
     for name, module in modules:
         require_torch(module)
-        for inside in _insides_of(module, name):
+        insides = module._get_fsdp_state()._fsdp_param_groups
+        if len(insides) > 1:
+            raise invalid(
+                f"module '{name}' has parameters on {len(insides)} meshes (shard_placement_fn), "
+                "for which torch takes no all-reduce hook; cut each mesh's parameters as a module "
+                "of their own"
+            )
+        for inside in insides:
             if id(inside) not in seen:  # fully_shard([a, b]): two modules, one group
                 seen.add(id(inside))
                 groups.append(Group(module, f"module '{name}'" if name else "the root", inside))
@@ -305,17 +314,6 @@ def check_free(groups: list[Group]) -> None:
             )
 
 
-def _insides_of(module: torch.nn.Module, name: str) -> Iterator:
-    insides = module._get_fsdp_state()._fsdp_param_groups
-    if len(insides) > 1:
-        raise invalid(
-            f"module '{name}' has parameters on {len(insides)} meshes (shard_placement_fn), for "
-            "which torch takes no all-reduce hook; cut each mesh's parameters as a module of "
-            "their own"
-        )
-    yield from insides
-
-
 def _within_node(native):
     """The mesh info that makes torch skip the all-reduce."""
     from torch.distributed.fsdp._fully_shard import _fsdp_common
@@ -325,16 +323,6 @@ def _within_node(native):
     within = _fsdp_common.FSDPMeshInfo(native.mesh, shard_mesh_dim=native.shard_mesh_dim)
     within.reduce_scatter_process_group = native.reduce_scatter_process_group
     return within
-
-
-def _check_mesh(mesh, name: str) -> None:
-    if mesh.replicate_mesh_dim is None:
-        raise invalid(
-            f"{name} is sharded over all ranks (a mesh of one dimension): each rank has other "
-            "rows, and there is no all-reduce that could be compressed; give fully_shard a mesh of "
-            "two, init_device_mesh(device, (nodes, ranks_per_node), "
-            'mesh_dim_names=("replicate", "shard"))'
-        )
 
 
 def _check_parameter(name: str, parameter: torch.Tensor, mesh, inside) -> torch.dtype:

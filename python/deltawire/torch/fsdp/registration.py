@@ -66,7 +66,14 @@ class _Registration:
                 {s.dtype for group in self._groups for s in group.shards} & set(arguments.DTYPES),
                 self._replicas.place[0],  # which errors of the session name
             )
-            self._terms = self._agreed_on()
+            self._terms = Terms(
+                "register of fully_shard",
+                _lines(self._groups),
+                **self._made.terms(),
+                optimizer=self._uses.name,
+                replicas=dist.get_world_size(replicas),
+                shards=self._groups[0].shard_count,
+            )
             self._replicas.agree_on(self._terms)
             self._replicas.listen(given.connection)
 
@@ -106,17 +113,6 @@ class _Registration:
         arrival_ms = self._made.arrival_timeout_ms
         session = self._shards.connect(ReplicaAgreement.SPEC, options, arrival_ms)
         return ReplicaAgreement(session, self._made.timeout_ms)
-
-    def _agreed_on(self) -> Terms:
-        first = self._groups[0]
-        return Terms(
-            "register of fully_shard",
-            _lines(self._groups),
-            **self._made.terms(),
-            optimizer=self._uses.name,
-            replicas=dist.get_world_size(first.replicas),
-            shards=first.shard_count,
-        )
 
 
 def _lines(groups: list[Group]) -> list[str]:

@@ -43,12 +43,6 @@ class Received:
     index: torch.Tensor
     value: torch.Tensor
 
-    def scaled_as(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The squares of a gradient (flat, in the order of memory) that was scaled."""
-        value = self.value.float()
-        factor = torch.where(value == 0, 1.0, gradient.take(self.index).float() / value)
-        return self.squares * factor.square()
-
 
 @dataclasses.dataclass
 class _Known:
@@ -176,11 +170,14 @@ class FactoredSecondMoment(OptimizerRule):
             _begin(state, parameter, group)
         weights, gradient = local_part(parameter), local_part(parameter.grad)
         lines = lines_of(weights)
-        known = self._at_next_step(state, parameter, lines)
+        known = self._known_of(state, parameter, lines)
+        known.counter += 1
+        known.version, known.steps = known.counter._version, known.steps + 1
         beta1, beta2 = self._beta1(group), float(group["betas"][1])
         rate, decay = float(group["lr"]), group["weight_decay"]
         squares = self._squares_of(parameter, gradient, lines)
-        if decay and _is_decoupled(own, group):
+        decoupled = group.get("decoupled_weight_decay", isinstance(own, torch.optim.AdamW))
+        if decay and decoupled:
             weights.mul_(1 - rate * decay)
         elif decay:  # Adam's is part of the gradient, and of its scale
             squares = squares + lines.means((weights * decay).square())
@@ -215,13 +212,6 @@ class FactoredSecondMoment(OptimizerRule):
         step.clamp_(-advice.longest_step, advice.longest_step)
         weights.addcmul_(step, most, value=-rate)
 
-    def _at_next_step(self, state: dict, parameter: torch.Tensor, lines: Lines) -> _Known:
-        """What is known of the parameter, with the coming step counted."""
-        known = self._known_of(state, parameter, lines)
-        known.counter += 1
-        known.version, known.steps = known.counter._version, known.steps + 1
-        return known
-
     def _known_of(self, state: dict, parameter: torch.Tensor, lines: Lines) -> _Known:
         counter = state["step"]
         known = self._known.get(id(parameter))
@@ -238,7 +228,9 @@ class FactoredSecondMoment(OptimizerRule):
         received = self.received.get(id(parameter))
         if received is None:
             return lines.means(gradient.float().square())
-        return received.scaled_as(in_memory_order(gradient, lines.strides))
+        value = received.value.float()
+        now = in_memory_order(gradient, lines.strides).take(received.index).float()
+        return received.squares * torch.where(value == 0, 1.0, now / value).square()
 
 
 def _begin(state: dict, parameter: torch.Tensor, group: dict) -> None:
@@ -249,7 +241,3 @@ def _begin(state: dict, parameter: torch.Tensor, group: dict) -> None:
     state["step"] = torch.zeros((), dtype=dtype, device=on)
     for moment in ("exp_avg", "exp_avg_sq"):
         state[moment] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-
-
-def _is_decoupled(own: torch.optim.Optimizer, group: dict) -> bool:
-    return group.get("decoupled_weight_decay", isinstance(own, torch.optim.AdamW))

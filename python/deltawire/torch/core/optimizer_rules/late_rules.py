@@ -66,16 +66,13 @@ class MomentumAsRate(LateRule):
         if late is not self._late_before:  # what was not late has had a velocity
             self._zero, self._late_before = {}, late
         for each in parameters:
-            self._keep_at_zero(each)
-
-    def _keep_at_zero(self, parameter: torch.Tensor) -> None:
-        state = self._optimizer.state[parameter]
-        velocity = state.get("momentum_buffer")
-        if velocity is None:
-            velocity = state["momentum_buffer"] = torch.zeros_like(parameter)
-        elif velocity is not self._zero.get(id(parameter)):
-            velocity.zero_()
-        self._zero[id(parameter)] = velocity
+            state = self._optimizer.state[each]
+            velocity = state.get("momentum_buffer")
+            if velocity is None:
+                velocity = state["momentum_buffer"] = torch.zeros_like(each)
+            elif velocity is not self._zero.get(id(each)):
+                velocity.zero_()
+            self._zero[id(each)] = velocity
 
     def _applies_to(self, group: dict) -> bool:
         return 0 < group["momentum"] < 1

@@ -5,7 +5,7 @@ import dataclasses
 
 import deltawire.torch
 import torch
-from deltawire.torch.core.checkpoint import residuals_of
+from deltawire.torch.core.checkpoint import kept_of
 from deltawire.torch.core.device.choice import Choice
 from host_twin import WAYS, HostTwin
 from sharded import Uneven, cut, descend, fingerprint, gradients, loss_of, mesh_of, train_step
@@ -59,7 +59,7 @@ def facts_of(hook, model, rank, state):
     means = [each.float().numpy().tobytes() for each in gradients(model)]
     records = [(each["bytes_sent"], each["raw_bytes"]) for each in hook.step_records]
     rows = [(row.bytes_sent, row.residual_norm) for row in hook.explain().rows]
-    residuals = residuals_of(state, rank).numpy().tobytes()
+    residuals = kept_of(state, rank, "residuals").numpy().tobytes()
     return {
         "weights": fingerprint(model),
         "means": means,

@@ -10,7 +10,7 @@ import deltawire.torch
 import numpy as np
 import pytest
 import torch
-from deltawire.torch.core.checkpoint import residuals_of
+from deltawire.torch.core.checkpoint import kept_of
 from deltawire.torch.core.device.parts import DeviceParts
 from host_twin import LIBRARY, HostTwin
 from models import Net, backward, descend, fingerprint, wrapped
@@ -51,7 +51,7 @@ def facts_of(hook, model):
     """What must be the same whoever codes."""
     rank = hook.rank
     records = [(each["bytes_sent"], each["raw_bytes"]) for each in hook.step_records]
-    residuals = residuals_of(hook.state_dict(), rank)
+    residuals = kept_of(hook.state_dict(), rank, "residuals")
     norms = [(row.bytes_sent, row.residual_norm) for row in hook.explain().rows]
     weights = [each.detach().float().numpy().tobytes() for each in model.parameters()]
     return weights, records, bytes(residuals.numpy()), norms
@@ -127,7 +127,7 @@ def failed_both_ways(rank, spec, fault):
         model, hook = hooked(spec, twins)
         for step in range(2):
             step_of(model, rank, step)
-        before = residuals_of(hook.state_dict(), rank)
+        before = kept_of(hook.state_dict(), rank, "residuals")
         if fault == "abort" and rank == 1:
             hook._session.abort("a fault")
         nan = float("nan") if fault == "nan" and rank == 1 else 1.0
@@ -138,7 +138,7 @@ def failed_both_ways(rank, spec, fault):
             (model(x).square().mean() * nan).backward()
         state = hook.state_dict()
         hook.close()
-        after = residuals_of(state, rank)
+        after = kept_of(state, rank, "residuals")
         assert torch.equal(before, after), "a step that failed has left a trace"
         model, hook = hooked(spec, twins)
         hook.load_state_dict(state)
@@ -162,14 +162,14 @@ def killed(rank, world_size, report):
     model, hook = hooked("3lc", HostTwin)
     for step in range(3):
         step_of(model, rank, step)
-    before = residuals_of(hook.state_dict(), rank)
+    before = kept_of(hook.state_dict(), rank, "residuals")
     report("training")
     if rank == 1:
         while True:
             pass
     with pytest.raises(deltawire.DeltawireError) as caught:
         backward(model, rank, 3)
-    after = residuals_of(hook.state_dict(), rank)
+    after = kept_of(hook.state_dict(), rank, "residuals")
     hook.close()
     return caught.value.suspect, torch.equal(before, after)
 

@@ -8,7 +8,7 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from deltawire.torch.core.checkpoint import residuals_of
+from deltawire.torch.core.checkpoint import kept_of
 from ranks import AT_ONCE, results
 from torch.nn.parallel import DistributedDataParallel
 
@@ -69,7 +69,7 @@ def obey_the_rule(rank, world_size, report, options, staged):
     model, hook = registered(options)
     hook.load_state_dict(state)
     if options.get("revert") != "fold":
-        assert torch.equal(residuals_of(before, rank), residuals_of(state, rank))
+        assert torch.equal(kept_of(before, rank, "residuals"), kept_of(state, rank, "residuals"))
         step(model, gradients)
     for wrong in ("9", -1, 1.5):
         with pytest.raises(deltawire.InvalidArgumentError, match="step="):
@@ -125,7 +125,7 @@ def cut_short(rank, world_size, report):
 
 def assert_saved(state, before, rank):
     assert state["steps"] == before["steps"] == 2
-    assert torch.equal(residuals_of(before, rank), residuals_of(state, rank))
+    assert torch.equal(kept_of(before, rank, "residuals"), kept_of(state, rank, "residuals"))
 
 
 def test_a_backward_pass_that_is_cut_short_leaves_the_steps_before_it():

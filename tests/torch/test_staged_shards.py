@@ -9,7 +9,7 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire.errors import DeltawireError
-from deltawire.torch.core.checkpoint import residuals_of
+from deltawire.torch.core.checkpoint import kept_of
 from host_twin import WAYS
 from ranks import AT_ONCE, results, started
 from sharded import Uneven, cut, fingerprint, loss_of, mesh_of, needs_fsdp2, train_step
@@ -87,12 +87,12 @@ def killed(rank):
     model, hook = registered("off", "3lc", twins=WAYS[-1], timeout=60)
     for step in range(2):
         train_step(model, rank, step)
-    before = residuals_of(hook.state_dict(), rank)
+    before = kept_of(hook.state_dict(), rank, "residuals")
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(DeltawireError) as caught:
         train_step(model, rank, 2)
-    after = residuals_of(hook.state_dict(), rank)
+    after = kept_of(hook.state_dict(), rank, "residuals")
     hook.close()
     return caught.value.suspect, torch.equal(before, after)
 

@@ -4,7 +4,7 @@ GPU the twins are interpreted, over tensors of the CPU."""
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch.core.checkpoint import residuals_of
+from deltawire.torch.core.checkpoint import kept_of
 from deltawire.torch.gpu import twin
 from ranks import results
 from sharded import IS_SUPPORTED, mesh_of
@@ -60,7 +60,7 @@ def trained(rank, make, spec, dtype, device, twins):
             gradients = [each.to_local() for each in gradients]
         means.append([each.cpu().view(torch.uint8) for each in gradients])
     sent = [each["bytes_sent"] for each in hook.step_records]
-    residuals = residuals_of(hook.state_dict(), rank)
+    residuals = kept_of(hook.state_dict(), rank, "residuals")
     hook.close()
     return means, sent, residuals
 

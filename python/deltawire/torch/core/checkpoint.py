@@ -29,11 +29,6 @@ def kept_by(rank: int, residuals: object) -> dict:
     return {f"{_RANK}{rank}": (residuals,)}
 
 
-def residuals_of(state: dict, rank: int) -> torch.Tensor:
-    """A rank's residuals in a state. Raises InvalidArgumentError if the state has none of it."""
-    return kept_of(state, rank, "residuals", " or a list of what all ranks have")
-
-
 def kept_of(state: dict, rank: int, key: str, otherwise: str = "") -> object:
     """Undoes `kept_by` for one rank and key of the state. Raises InvalidArgumentError if there is
     nothing of that rank."""

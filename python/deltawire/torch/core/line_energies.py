@@ -12,7 +12,6 @@ from deltawire.torch.core.optimizer_rules.factored_second_moment import (
     Received,
 )
 from deltawire.torch.core.optimizer_rules.lines import Lines, lines_of, local_part
-from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 
 # Elements of a mean on the CPU among which the largest is looked for first.
 _LOOKED_AT = 1 << 14
@@ -150,13 +149,6 @@ class _Part:
             if self.scales.device.type != "cpu":  # they may be of another stream
                 self.scales.record_stream(torch.cuda.current_stream(self.scales.device))
             self.values.view(len(self.scales), -1).mul_(self.scales.view(-1, 1))
-
-
-def energies_for(rules: OptimizerRules, min_elements: int, world_size: int) -> LineEnergies | None:
-    """Those that one of these rules needs; None: there is none. Raises like `LineEnergies`."""
-    if rules.factored is None:
-        return None
-    return LineEnergies(rules.factored, min_elements, world_size)
 
 
 @dataclasses.dataclass(frozen=True)

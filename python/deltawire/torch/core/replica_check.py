@@ -18,11 +18,6 @@ _ELEMENTS = 1 << 18  # at a time, so that temporary memory stays in the caches
 _WORDS = {2: torch.int16, 4: torch.int32}
 
 
-def check_for(every: int | None, group: dist.ProcessGroup) -> "ReplicaCheck | None":
-    """The check for register's compare_every=; None: parameters are not compared."""
-    return None if every is None else ReplicaCheck(every, group)
-
-
 class ReplicaCheck:
     """A digest of this rank's parameters, every so many steps, for the vote that ends the step: it
     takes no message and no wait of its own. If parameters differ, the step counts on no rank, and

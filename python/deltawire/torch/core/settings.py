@@ -10,7 +10,7 @@ from deltawire import _core
 from deltawire.errors import invalid
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
-from deltawire.torch.core.line_energies import LineEnergies, energies_for
+from deltawire.torch.core.line_energies import LineEnergies
 from deltawire.torch.core.loss_scale import LossScale, Scaler
 from deltawire.torch.core.optimizer_rules.momentum_choice import (
     AS_RATE,
@@ -21,7 +21,7 @@ from deltawire.torch.core.optimizer_rules.momentum_choice import (
     with_means_for,
 )
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
-from deltawire.torch.core.replica_check import EVERY, ReplicaCheck, check_for
+from deltawire.torch.core.replica_check import EVERY, ReplicaCheck
 from deltawire.torch.core.significance import SignificanceSource, source_for
 
 
@@ -184,11 +184,13 @@ class ExchangeSettings:
         least = self.given.coding.min_elements
         model = CodedTensors(self.spec, least, names, tensors)
         rules = rules_for(self.optimizer, self.given.momentum, model)
-        return OptimizerUses(rules, energies_for(rules, least, world_size))
+        needed = rules.factored
+        return OptimizerUses(rules, needed and LineEnergies(needed, least, world_size))
 
     def step_rules(self, uses: OptimizerUses, replicas: dist.ProcessGroup) -> StepRules:
         """Those of its steps; `replicas`: the ranks that have the same parameters."""
-        check = check_for(self.given.compare_every, replicas)
+        every = self.given.compare_every
+        check = None if every is None else ReplicaCheck(every, replicas)
         return StepRules(self.timeout_ms, self.loss_scale, uses, self.choice, check)
 
     def terms(self) -> dict[str, object]:

@@ -14,7 +14,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.session.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import cut_short, in_backward
-from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
+from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, kept_of
 from deltawire.torch.core.line_energies import Beside
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
@@ -124,12 +124,9 @@ class Hook(GradientHook):
                 with profiled("deltawire::submit"):
                     self._submit(bucket, pending)
             except Exception as cause:
-                self._fail(cause, pending)
+                self._give_up(cause)
+                pending.end(self.last_error)
         return pending.exchanged.then(pending.mean)
-
-    def _fail(self, cause: Exception, pending: PendingBucket) -> None:
-        self._give_up(cause)
-        pending.end(self.last_error)
 
     def _submit(self, bucket: dist.GradBucket, pending: PendingBucket) -> None:
         """Hands the bucket to the communication thread, which completes it."""
@@ -287,7 +284,8 @@ class Hook(GradientHook):
         flat = {**state, "rank": self.rank}
         fits = "residuals" in state and state.get("world_size") == self.world_size
         if fits:
-            flat["residuals"] = residuals_of(state, rank)
+            otherwise = " or a list of what all ranks have"
+            flat["residuals"] = kept_of(state, rank, "residuals", otherwise)
         self._check_state(flat, ("steps",))
         return flat
 

@@ -34,17 +34,13 @@ def spec_of(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
             f"the optimizer's groups differ: {specs[0]} and {specs[1]}; servers have one setting "
             "for all parameters: make the optimizer from model.parameters()"
         )
-    if any(_has_stepped(state) for state in optimizer.state.values()):
+    # Adagrad has a state even before its first step.
+    if any(state and float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise invalid(
             "the optimizer has stepped already, and servers would begin without its state; make a "
             "new one, and go on with load_state_dict() of the ParameterServer"
         )
     return specs[0]
-
-
-def _has_stepped(state: dict) -> bool:
-    """Whether a parameter was stepped. Adagrad has a state even before its first step."""
-    return bool(state) and float(state.get("step", 1)) > 0
 
 
 def settings_now(optimizer: torch.optim.Optimizer) -> list[str]:

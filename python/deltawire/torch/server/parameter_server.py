@@ -20,7 +20,7 @@ from deltawire.session.leaving import exception_under_way
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.checkpoint import collective_load
-from deltawire.torch.core.module_parameters import layout, share_model
+from deltawire.torch.core.module_parameters import layout, layout_digest, share_model
 from deltawire.torch.core.optimizer_rules.momentum_advice import MomentumWarning
 from deltawire.torch.server import optimizer as served_optimizer
 from deltawire.torch.server.memory import ServedMemory
@@ -34,7 +34,6 @@ from deltawire.torch.server.settings import (
     codecs_of,
     drops_workers,
     lasting_settings,
-    snapshot_text,
 )
 from deltawire.torch.server.state import Snapshots, load, state_of
 from deltawire.torch.server.worker import ServedWorker
@@ -207,8 +206,10 @@ class ParameterServer(ServedRank):
         arguments.check_kind("snapshot", folder, (str, os.PathLike), "a folder's path")
         if folder is None:
             return None
-        text = snapshot_text(lasting, self._model.module)
-        buffers = list(self._model.module.buffers())
+        module = self._model.module
+        settings = lasting | {"model": layout_digest(module)}
+        text = " ".join(f"{name}={value}" for name, value in settings.items())
+        buffers = list(module.buffers())
         return Snapshots(folder, every, (self.rank, self.servers), text, buffers)
 
     def _take_part(self, overlap: str) -> None:

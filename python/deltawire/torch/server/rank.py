@@ -28,10 +28,6 @@ class ServedRank(AbortsOnError):
         self._link = link
         abort.watch(self)
 
-    def close(self) -> None:
-        """Ends this rank's part."""
-        self._part()
-
     def leave(self) -> None:
         """At exit: `close` without waiting for a goodbye. If an exception has ended the program,
         the other ranks get its text."""

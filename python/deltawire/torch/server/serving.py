@@ -1,5 +1,6 @@
 """A server's steps, each with the learning rate of the optimizer's schedule."""
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -9,36 +10,25 @@ from deltawire.torch.server import optimizer as served_optimizer
 from deltawire.torch.server.metrics import Drops
 
 
+@dataclasses.dataclass
 class Serving:
     """Makes the steps of one server.
 
-    Args:
+    Attributes:
         core: the server.
         optimizer: the one whose settings it has; only its learning rate may change.
         drops: told of workers that a step has dropped.
         timeout_ms: of each wait for workers.
         after_step: called after each step, and after its schedule.
-
-    Attributes:
-        core: as given.
-        drops: as given.
         is_over: whether the workers have closed.
     """
 
-    def __init__(
-        self,
-        core: _core.ParameterServer,
-        optimizer: torch.optim.Optimizer,
-        drops: Drops,
-        timeout_ms: int,
-        after_step: Callable[[], None],
-    ) -> None:
-        self.core = core
-        self.drops = drops
-        self.is_over = False
-        self._optimizer = optimizer
-        self._timeout_ms = timeout_ms
-        self._after_step = after_step
+    core: _core.ParameterServer
+    optimizer: torch.optim.Optimizer
+    drops: Drops
+    timeout_ms: int
+    after_step: Callable[[], None]
+    is_over: bool = False
 
     def serve(self, schedule: Callable[[], object] | None, made: int) -> None:
         """Makes steps until the workers have closed.
@@ -56,17 +46,17 @@ class Serving:
         while self._make_step():
             if schedule is not None:
                 self._follow(schedule)
-            self._after_step()
+            self.after_step()
         self.is_over = True
 
     def _make_step(self) -> bool:
         try:
-            return self.core.step(self._timeout_ms)
+            return self.core.step(self.timeout_ms)
         finally:
             self.drops.tell(self.core)
 
     def _follow(self, schedule: Callable[[], object]) -> None:
         """Gives the server the learning rate that the optimizer has after a step."""
-        self._optimizer.step()  # without gradients: schedulers ask for it
+        self.optimizer.step()  # without gradients: schedulers ask for it
         schedule()
-        self.core.set_learning_rate(served_optimizer.rate_of(self._optimizer))
+        self.core.set_learning_rate(served_optimizer.rate_of(self.optimizer))

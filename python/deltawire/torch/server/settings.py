@@ -1,11 +1,8 @@
 """Checks of a ParameterServer's arguments."""
 
-import torch
-
 from deltawire import _core
 from deltawire.errors import invalid
 from deltawire.torch.core import arguments
-from deltawire.torch.core.module_parameters import layout_digest
 
 # What a worker overlaps with its computation (`ParameterServer`).
 OVERLAPS = ("both", "push", "none")
@@ -64,12 +61,6 @@ def lasting_settings(
         "min_elements": min_elements,
         "optimizer": _core.NamedParameters(optimizer_spec, "optimizer").name,
     }
-
-
-def snapshot_text(lasting: dict[str, object], model: torch.nn.Module) -> str:
-    """These settings, and the model's layout, as a snapshot stores them."""
-    settings = lasting | {"model": layout_digest(model)}
-    return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def codecs_of(spec: str) -> str:

@@ -11,8 +11,8 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from deltawire import DeltawireError
-from deltawire.torch.core import arguments, bootstrap
+from deltawire import DeltawireError, arguments
+from deltawire.torch.core import bootstrap
 from hypothesis import given
 from hypothesis import strategies as st
 from models import Net, train_step, wrapped

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
+from deltawire.arguments import Carrier, Encryption, Nonfinite, Revert, Tier
 from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, wrappers
@@ -35,14 +36,14 @@ def register(
     interface: str | None = None,
     port: int | str | None = None,
     token: str | bytes | None = None,
-    encryption: arguments.Encryption | None = None,
+    encryption: Encryption | None = None,
     link: _core.LinkShape | None = None,
-    carrier: arguments.Carrier = "tcp",
-    revert: arguments.Revert = "exact",
+    carrier: Carrier = "tcp",
+    revert: Revert = "exact",
     threads: int | None = None,
     scaler: Scaler | None = None,
-    nonfinite: arguments.Nonfinite | None = None,
-    tier: arguments.Tier | None = None,
+    nonfinite: Nonfinite | None = None,
+    tier: Tier | None = None,
     summary_every: int | None = None,
     twins: Twins = False,
     momentum: Literal["rate", "optimizer"] = momentum_choice.AS_RATE,

@@ -8,7 +8,7 @@ from deltawire.torch.auto.connector import Connector
 from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.measuring import PROBE_SPEC
 from deltawire.torch.core import arguments
-from deltawire.torch.core.optimizer_rules import momentum_advice, momentum_choice
+from deltawire.torch.core.optimizer_rules import momentum_advice
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.parameters import DDPParameters
 
@@ -24,27 +24,23 @@ def register_auto(ddp_model: DistributedDataParallel, spec: str, settings: Setti
     connector = Connector(ddp_model, tier, settings)
 
     def check() -> None:
-        _check_spec(spec)
+        if spec.strip() != arguments.AUTO:
+            raise invalid(
+                f'{spec!r}: "auto" has no parameters; write "auto", and what it may lose as tier='
+            )
         _core.check_tier(tier)
         _check_settings(settings)
         connector.parameters = DDPParameters(ddp_model)
         _check_tensors(connector.parameters)
         if settings.optimizer is not None:
             connector.optimizer = arguments.bare_optimizer(settings.optimizer, "optimizer=")
-            momentum_choice.check_held(connector.optimizer, connector.parameters.names)
+            arguments.check_held(connector.optimizer, connector.parameters.names)
 
     probe = connector.session(PROBE_SPEC, check)
     if connector.optimizer is None:  # whoever steps the model does so before there is a plan
         parameters, rank = ddp_model.parameters(), connector.place[0]
         momentum_advice.watch(_core.Spec(PROBE_SPEC), parameters, rank, take=connector.take)
     return AutoHook(connector.place, connector, probe)
-
-
-def _check_spec(spec: str) -> None:
-    if spec.strip() != arguments.AUTO:
-        raise invalid(
-            f'{spec!r}: "auto" has no parameters; write "auto", and what it may lose as tier='
-        )
 
 
 def _check_settings(settings: Settings) -> None:

@@ -8,24 +8,16 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.arguments import Carrier as Carrier
 from deltawire.arguments import Coding as Coding
 from deltawire.arguments import Connection as Connection
 from deltawire.arguments import ConnectionKeywords as ConnectionKeywords
-from deltawire.arguments import Encryption as Encryption
-from deltawire.arguments import Nonfinite as Nonfinite
-from deltawire.arguments import Revert as Revert
-from deltawire.arguments import Tier as Tier
 from deltawire.arguments import check_count as check_count
 from deltawire.arguments import check_kind as check_kind
-from deltawire.arguments import check_listening as check_listening
 from deltawire.arguments import check_positive as check_positive
 from deltawire.arguments import check_reducer as check_reducer
 from deltawire.arguments import check_spec as check_spec
 from deltawire.arguments import encryption as encryption
-from deltawire.arguments import ports as ports
 from deltawire.arguments import require_use as require_use
-from deltawire.arguments import secret as secret
 from deltawire.arguments import spec_of as spec_of
 from deltawire.arguments import timeout_in_ms as timeout_in_ms
 from deltawire.errors import invalid, wrong_dtype, wrong_type
@@ -138,27 +130,12 @@ def check_every(name: str, steps: object) -> None:
 
 def check_parameter(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter whose gradients can't be exchanged."""
-    _check_not_spread(name, parameter)
-    check_tensor(f"parameter '{name}'", parameter)
-
-
-def check_served(name: str, parameter: torch.Tensor) -> None:
-    """Raises DTypeError for a parameter that `ParameterServer` can't serve."""
-    _check_not_spread(name, parameter)
-    check_tensor(f"parameter '{name}'", parameter)
-    if parameter.dtype != torch.float32:
-        raise wrong_dtype(
-            f"parameter '{name}' is {parameter.dtype}; ParameterServer serves float32: convert the "
-            "model with .float() first (with autocast for a forward pass of 16 bits)"
-        )
-
-
-def _check_not_spread(name: str, parameter: torch.Tensor) -> None:
     if hasattr(parameter, "device_mesh"):
         raise wrong_dtype(
             f"parameter '{name}' is a {type(parameter).__name__}, spread over ranks; deltawire "
             "exchanges whole parameters: leave fully_shard and tensor parallelism out"
         )
+    check_tensor(f"parameter '{name}'", parameter)
 
 
 def check_is_optimizer(optimizer: object, owner: str = "LocalSteps") -> None:
@@ -191,6 +168,20 @@ def bare_optimizer(optimizer: object, owner: str) -> torch.optim.Optimizer:
         optimizer = inner
         check_is_optimizer(optimizer, owner)
     return optimizer
+
+
+def held_by(optimizer: torch.optim.Optimizer) -> set[int]:
+    """id(parameter) of all that it steps."""
+    return {id(each) for group in optimizer.param_groups for each in group["params"]}
+
+
+def check_held(optimizer: torch.optim.Optimizer, parameters: Iterable[int]) -> None:
+    """Raises InvalidArgumentError for an optimizer that holds none of these, given by their ids."""
+    if held_by(optimizer).isdisjoint(parameters):
+        raise invalid(
+            f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
+            "optimizer that steps this model"
+        )
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:

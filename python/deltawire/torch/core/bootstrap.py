@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from deltawire import _core
+from deltawire import _core, arguments
 from deltawire.errors import invalid, make_error
 from deltawire.session.leaving import problem_of
 from deltawire.session.registration_record import (
@@ -27,7 +27,7 @@ from deltawire.session.registration_record import (
     unpacked,
 )
 from deltawire.session.terms import Terms, Whole
-from deltawire.torch.core import arguments
+from deltawire.torch.core.arguments import device_of
 from deltawire.torch.core.group_carrier import GroupCarrier
 from deltawire.torch.core.leader_decides import told_by
 
@@ -170,7 +170,7 @@ def gather_records(
     gives up, and "Corrupt", on every rank, for a record that can't be read.
     """
     own = torch.frombuffer(bytearray(packed(record)), dtype=torch.uint8)
-    own = own.to(arguments.device_of(group, near))
+    own = own.to(device_of(group, near))
     slots = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     roll = _Roll(group)
     with roll.news():

@@ -1,10 +1,34 @@
 """Translates torch's optimizers into the core's settings."""
 
+from collections.abc import Callable
+
 import torch
 
 from deltawire import _core
 
 KNOWN = "torch.optim.SGD, Adagrad, RMSprop, Adam and AdamW"
+
+
+def _sgd(group: dict) -> str:
+    return "sgd" if not group["momentum"] else "nesterov" if group["nesterov"] else "momentum"
+
+
+# The core's name of an optimizer with a group's settings.
+KINDS: dict[type[torch.optim.Optimizer], Callable[[dict], str]] = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adagrad: lambda group: "adagrad",
+    torch.optim.RMSprop: lambda group: "rmsprop",
+    torch.optim.Adam: lambda group: "adamw" if group.get("decoupled_weight_decay") else "adam",
+    torch.optim.AdamW: lambda group: "adamw",
+}
+# What else than torch the core calls its settings, of which each optimizer has some.
+_NAMES = {"lr": "learning_rate", "initial_accumulator_value": "initial_accumulator"}
+_SETTINGS = {
+    **dict.fromkeys(("momentum", "nesterov"), ("momentum", "dampening")),
+    "adagrad": ("lr_decay", "eps", "initial_accumulator_value"),
+    "rmsprop": ("alpha", "eps"),
+    **dict.fromkeys(("adam", "adamw"), ("eps",)),
+}
 
 
 def settings_of(kind: type[torch.optim.Optimizer], group: dict) -> _core.OptimizerSettings:
@@ -15,55 +39,10 @@ def settings_of(kind: type[torch.optim.Optimizer], group: dict) -> _core.Optimiz
         group: the group. The caller must refuse what the core doesn't support (`maximize`,
             `amsgrad`, a centered RMSprop, momentum in RMSprop).
     """
-    settings = KINDS[kind](group)
-    settings.learning_rate = float(group["lr"])
-    settings.weight_decay = float(group["weight_decay"])
+    name = KINDS[kind](group)
+    settings = _core.OptimizerSettings(name)
+    for each in ("lr", "weight_decay", *_SETTINGS.get(name, ())):
+        setattr(settings, _NAMES.get(each, each), float(group[each]))
+    if name in ("adam", "adamw"):
+        settings.beta1, settings.beta2 = map(float, group["betas"])
     return settings
-
-
-def _sgd(group: dict) -> _core.OptimizerSettings:
-    if group["momentum"] == 0:
-        return _core.OptimizerSettings("sgd")
-    settings = _core.OptimizerSettings("nesterov" if group["nesterov"] else "momentum")
-    settings.momentum = float(group["momentum"])
-    settings.dampening = float(group["dampening"])
-    return settings
-
-
-def _adagrad(group: dict) -> _core.OptimizerSettings:
-    settings = _core.OptimizerSettings("adagrad")
-    settings.lr_decay = float(group["lr_decay"])
-    settings.eps = float(group["eps"])
-    settings.initial_accumulator = float(group["initial_accumulator_value"])
-    return settings
-
-
-def _rmsprop(group: dict) -> _core.OptimizerSettings:
-    settings = _core.OptimizerSettings("rmsprop")
-    settings.alpha = float(group["alpha"])
-    settings.eps = float(group["eps"])
-    return settings
-
-
-def _adam(group: dict) -> _core.OptimizerSettings:
-    decoupled = group.get("decoupled_weight_decay")
-    return _with_betas(_core.OptimizerSettings("adamw" if decoupled else "adam"), group)
-
-
-def _adamw(group: dict) -> _core.OptimizerSettings:
-    return _with_betas(_core.OptimizerSettings("adamw"), group)
-
-
-def _with_betas(settings: _core.OptimizerSettings, group: dict) -> _core.OptimizerSettings:
-    settings.beta1, settings.beta2 = map(float, group["betas"])
-    settings.eps = float(group["eps"])
-    return settings
-
-
-KINDS = {
-    torch.optim.SGD: _sgd,
-    torch.optim.Adagrad: _adagrad,
-    torch.optim.RMSprop: _rmsprop,
-    torch.optim.Adam: _adam,
-    torch.optim.AdamW: _adamw,
-}

@@ -1,6 +1,5 @@
 """The significance of gradients to a torch optimizer (GComp, table 2), bucket by bucket."""
 
-import dataclasses
 import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
@@ -14,14 +13,6 @@ from deltawire.torch.core.optimizer_rules.lines import gradient_strides, in_memo
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 
 logger = logging.getLogger("deltawire")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Moments:
-    """The keys of an optimizer's moments in its state of a parameter; None: it has none."""
-
-    first: str | None = None
-    second: str | None = None
 
 
 class SignificanceSource:
@@ -78,15 +69,10 @@ class SignificanceSource:
         """Raises InvalidArgumentError if the optimizer steps none of these parameters (id -> name),
         DTypeError if one that it steps isn't float32, bfloat16 or float16 on the CPU or a CUDA
         device."""
-        stepped = [each for _, each in self._known_parameters() if id(each) in names]
-        for parameter in stepped:
-            here = local_part(parameter)
-            _check_parameter(f"parameter '{names[id(parameter)]}'", here)
-        if not stepped:
-            raise invalid(
-                f"optimizer={self.name} holds none of the model's parameters; pass the optimizer "
-                "that steps this model"
-            )
+        for _, parameter in self._known_parameters():
+            if id(parameter) in names:
+                _check_parameter(f"parameter '{names[id(parameter)]}'", local_part(parameter))
+        arguments.check_held(self._optimizer, names)
 
     def of_bucket(
         self,
@@ -231,7 +217,7 @@ def source_for(
 def _read_moments(settings, moments, state, parameter, name) -> tuple:
     """(settings, steps, first moment, second moment) of a parameter with this state, checked; None
     for a missing moment. Only this rank's rows."""
-    second_name = moments.second
+    first_name, second_name = moments
     steps = state.get("step", 0)
     if isinstance(steps, torch.Tensor) and steps.device.type != "cpu":
         raise wrong_dtype(
@@ -242,7 +228,7 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
         second_name = "max_exp_avg_sq"  # amsgrad divides by the largest so far
     found = []
-    for key in (moments.first, second_name):
+    for key in (first_name, second_name):
         moment = state.get(key) if key else None
         if moment is not None:
             moment = local_part(moment)
@@ -330,13 +316,12 @@ def _known_of(kind: type[torch.optim.Optimizer], group: dict) -> tuple:
     return settings, _MOMENTS[_core.NamedParameters(settings.spec, "optimizer").name]
 
 
-# By the core's name of the optimizer.
+# The keys of the first and the second moment in a parameter's state, by the core's name of the
+# optimizer.
 _MOMENTS = {
-    "sgd": _Moments(),
-    "momentum": _Moments(first="momentum_buffer"),
-    "nesterov": _Moments(first="momentum_buffer"),
-    "adagrad": _Moments(second="sum"),
-    "rmsprop": _Moments(second="square_avg"),
-    "adam": _Moments("exp_avg", "exp_avg_sq"),
-    "adamw": _Moments("exp_avg", "exp_avg_sq"),
+    "sgd": (None, None),
+    **dict.fromkeys(("momentum", "nesterov"), ("momentum_buffer", None)),
+    "adagrad": (None, "sum"),
+    "rmsprop": (None, "square_avg"),
+    **dict.fromkeys(("adam", "adamw"), ("exp_avg", "exp_avg_sq")),
 }

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from deltawire.errors import DeltawireError, invalid, wrong_dtype
-from deltawire.torch.core import wrappers
+from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.traces import TracedGradient, TracedTensor
 from deltawire.traces.writer import TraceWriter
@@ -83,7 +83,11 @@ def trace(
     parameters = _parameters(bare)
     wanted = _Wanted(steps, every, limit)
     if optimizer is not None:
-        _check_optimizer(optimizer, parameters)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise wrong_dtype(
+                f"optimizer= takes a torch.optim.Optimizer, not {type(optimizer).__name__}"
+            )
+        arguments.check_held(optimizer, map(id, parameters.values()))
     writer = None
     if not dist.is_available() or not dist.is_initialized() or dist.get_rank(group) == 0:
         tensors = [TracedTensor(name, tuple(each.shape)) for name, each in parameters.items()]
@@ -163,8 +167,9 @@ class Recording:
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
         if not self.active:
             return
-        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        if not self._is_meant(optimizer, held) or _overflowed(optimizer):
+        held = arguments.held_by(optimizer)
+        overflowed = getattr(optimizer, "found_inf", None)  # a GradScaler tells a fused one to skip
+        if not self._is_meant(optimizer, held) or (overflowed is not None and overflowed):
             return
         if len(args) > 1 and args[1] is not None or kwargs.get("closure") is not None:
             self.remove()
@@ -286,12 +291,6 @@ def describe(optimizer: torch.optim.Optimizer) -> str:
     return ", ".join(words)
 
 
-def _overflowed(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a GradScaler told a fused optimizer to skip this step."""
-    found = getattr(optimizer, "found_inf", None)
-    return found is not None and bool(found)
-
-
 def _parameters(bare: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     found = {wrappers.plain_name(name): each for name, each in bare.named_parameters()}
     if not found:
@@ -305,19 +304,6 @@ def _parameters(bare: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
                 "without a loss (bfloat16, float16)"
             )
     return found
-
-
-def _check_optimizer(optimizer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise wrong_dtype(
-            f"optimizer= takes a torch.optim.Optimizer, not {type(optimizer).__name__}"
-        )
-    held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    if not held & {id(each) for each in parameters.values()}:
-        raise invalid(
-            f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
-            "optimizer that steps this model"
-        )
 
 
 def _traced(

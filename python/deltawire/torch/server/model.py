@@ -15,7 +15,7 @@ class ServedModel:
         module: the model.
         names: names of the parameters, in the model's order; a shared one appears once.
         parameters: the model's own tensors.
-        indices: id(parameter) -> index in that order.
+        indices, names_by_id: id(parameter) -> index in that order; id(parameter) -> name.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -27,19 +27,14 @@ class ServedModel:
             if parameter.requires_grad and parameter.numel():
                 self.names.append(wrappers.plain_name(name))
                 self.parameters.append(parameter)
-                arguments.check_served(self.names[-1], parameter)
-                _check_dense(self.names[-1], parameter)
+                _check_served(self.names[-1], parameter)
         if not self.names:
             raise invalid("the model has no parameter that requires gradients")
         self.indices = {id(parameter): at for at, parameter in enumerate(self.parameters)}
+        self.names_by_id = dict(zip(self.indices, self.names, strict=True))
         self._in_module = ModuleParameters(module, "ParameterServer")
         self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
         self._addresses = [parameter.data_ptr() for parameter in self.parameters]
-
-    @property
-    def names_by_id(self) -> dict[int, str]:
-        """id(parameter) -> name."""
-        return dict(zip(self.indices, self.names, strict=True))
 
     @property
     def elements(self) -> int:
@@ -68,7 +63,13 @@ class ServedModel:
         self._in_module.check(self._dtypes, "close this one and make a new ParameterServer")
 
 
-def _check_dense(name: str, parameter: torch.nn.Parameter) -> None:
+def _check_served(name: str, parameter: torch.nn.Parameter) -> None:
+    arguments.check_parameter(name, parameter)
+    if parameter.dtype != torch.float32:
+        raise wrong_dtype(
+            f"parameter '{name}' is {parameter.dtype}; ParameterServer serves float32: convert the "
+            "model with .float() first (with autocast for a forward pass of 16 bits)"
+        )
     without_gaps = torch.empty_like(parameter, device="meta").stride()
     if parameter.stride() != without_gaps:
         raise wrong_dtype(

@@ -10,6 +10,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from deltawire import _core
+from deltawire.torch.core.arguments import held_by
 
 logger = logging.getLogger("deltawire")
 
@@ -42,11 +43,6 @@ def traits_of(optimizer: torch.optim.Optimizer, groups: Iterable[dict]) -> _core
     momentum = max((float(each.get("momentum", 0.0)) for each in groups), default=0.0)
     beta1 = max((float(each["betas"][0]) for each in groups if each.get("betas")), default=0.0)
     return _core.OptimizerTraits(name, momentum, beta1)
-
-
-def held_by(optimizer: torch.optim.Optimizer) -> set[int]:
-    """id(parameter) of all that it steps."""
-    return {id(each) for group in optimizer.param_groups for each in group["params"]}
 
 
 def watch(

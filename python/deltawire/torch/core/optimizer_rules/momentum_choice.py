@@ -11,7 +11,7 @@ from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_rules.factored_second_moment import FactoredSecondMoment
 from deltawire.torch.core.optimizer_rules.late_rules import AdamWithoutMomentum, MomentumAsRate
 from deltawire.torch.core.optimizer_rules.lines import Lines
-from deltawire.torch.core.optimizer_rules.momentum_advice import Taken, held_by, traits_of
+from deltawire.torch.core.optimizer_rules.momentum_advice import Taken, traits_of
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
@@ -29,15 +29,6 @@ def check_momentum(momentum: str) -> None:
     """Raises InvalidArgumentError for a momentum= that `register` doesn't know."""
     if momentum not in (AS_RATE, IN_OPTIMIZER):
         raise invalid(f'momentum={momentum!r} is neither "{AS_RATE}" nor "{IN_OPTIMIZER}"')
-
-
-def check_held(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
-    """Raises InvalidArgumentError for an optimizer that holds none of these (id -> name)."""
-    if held_by(optimizer).isdisjoint(names):
-        raise invalid(
-            f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
-            "optimizer that steps this model"
-        )
 
 
 def has_rule(optimizer: str, spec: _core.Spec) -> bool:
@@ -212,7 +203,7 @@ def rules_for(
         return OptimizerRules([])
     if optimizer is None:
         return _sought(model)
-    check_held(optimizer, model.names)
+    arguments.check_held(optimizer, model.names)
     return OptimizerRules(list(_rules_of(optimizer, model)))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from deltawire import _core
-from deltawire.torch.core.optimizer_rules.momentum_advice import held_by
+from deltawire.torch.core.arguments import held_by
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 

@@ -110,7 +110,14 @@ class _Training:
         """Takes the steps up to the next exchange; the last round may be shorter."""
         started = time.perf_counter()
         for step in range(start, end):
-            self._train_step(step)
+            for group in self._optimizer.param_groups:
+                group["lr"] = self._resources.settings.learning_rate(step)
+            images, labels = self._resources.batches.at(step)
+            self._optimizer.zero_grad()
+            cross_entropy(self._exchange.model(images), labels).backward()
+            if self._resources.settings.clip > 0:
+                clip_grad_norm_(self._network.parameters(), self._resources.settings.clip)
+            self._exchange.take_step()
         if end == self._resources.settings.steps:
             self._exchange.finish()
         steps = end - start
@@ -119,16 +126,6 @@ class _Training:
         for part in _PARTS:
             self._part_ms[part].append(record[part] / steps)
         self._digests.update(repr(record["digest"]).encode())
-
-    def _train_step(self, step: int) -> None:
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._resources.settings.learning_rate(step)
-        images, labels = self._resources.batches.at(step)
-        self._optimizer.zero_grad()
-        cross_entropy(self._exchange.model(images), labels).backward()
-        if self._resources.settings.clip > 0:
-            clip_grad_norm_(self._network.parameters(), self._resources.settings.clip)
-        self._exchange.take_step()
 
     def _take_point(self, finished_steps: int) -> None:
         """Measures accuracy: after the last step on all test images, before it on the first of

@@ -81,13 +81,10 @@ def _gathered(own: dict, group: dist.ProcessGroup, near: torch.device | None) ->
         slot[: int(length)].cpu().numpy().tobytes()
         for slot, length in zip(slots, counts, strict=True)
     )
-    return [_parsed(text, rank) for rank, text in enumerate(texts)]
-
-
-def _parsed(text: bytes, rank: int) -> dict:
-    said = _json(text, rank)
-    if not isinstance(said, dict):
-        raise make_error("Corrupt", f"what rank {rank} says is no object", rank)
+    said = [_json(text, rank) for rank, text in enumerate(texts)]
+    for rank, each in enumerate(said):
+        if not isinstance(each, dict):
+            raise make_error("Corrupt", f"what rank {rank} says is no object", rank)
     return said
 
 

@@ -25,9 +25,10 @@ from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.unexchanged import Unexchanged
+from deltawire.torch.gradient_hook import GradientHook, weakly
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled
-from deltawire.torch.participant import DetachedSession, GradientHook, Participant, weakly
+from deltawire.torch.participant import DetachedSession, Participant
 
 _AFTER_CLOSE = (
     "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, drop this "

@@ -21,8 +21,8 @@ from deltawire.torch.core.settings import StepRules
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
+from deltawire.torch.gradient_hook import GradientHook
 from deltawire.torch.metrics.explanation import Explanation
-from deltawire.torch.participant import GradientHook
 
 _END_OF_STEP = "end of step"
 

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 144_325,
-    "library (src, include, python), lines": 111_484,
-    "library, files": 760,
-    "of it python, lines": 31_932,
-    "lab, lines": 11_064,
+    "product code, lines": 144_046,
+    "library (src, include, python), lines": 111_364,
+    "library, files": 759,
+    "of it python, lines": 31_668,
+    "lab, lines": 10_935,
     "tests without golden files and traces, lines": 104_619,
-    "files tracked": 3_357,
+    "files tracked": 3_356,
 }
 
 

@@ -26,14 +26,11 @@ TEST(CpuQuota, OfVersion2IsRoundedUp) {
   const Groups groups;
   groups.write("groups", "0::/\n");
   EXPECT_EQ(groups.quota(), kNoCpuQuota);
-  groups.write("mount/cpu.max", "max 100000\n");
-  EXPECT_EQ(groups.quota(), kNoCpuQuota);
-  groups.write("mount/cpu.max", "200000 100000\n");
-  EXPECT_EQ(groups.quota(), 2);
-  groups.write("mount/cpu.max", "250000 100000\n");
-  EXPECT_EQ(groups.quota(), 3);
-  groups.write("mount/cpu.max", "10000 100000\n");
-  EXPECT_EQ(groups.quota(), 1);
+  for (const auto& [most, quota] :
+       {std::pair("max", kNoCpuQuota), {"200000", 2}, {"250000", 3}, {"10000", 1}}) {
+    groups.write("mount/cpu.max", std::string(most) + " 100000\n");
+    EXPECT_EQ(groups.quota(), quota);
+  }
 }
 
 TEST(CpuQuota, IsTheLeastOfAllGroupsAbove) {

@@ -54,6 +54,18 @@ struct Rule {
   std::uint8_t version = kTwo;
 };
 
+// Each part alone; the third by a codec.
+std::vector<Piece> singly(std::uint16_t third) {
+  return {run(0, 1, 3, kFp32),
+          run(2, 1, 2, kFp32),
+          run(3, 1, 4, third),
+          run(4, 1, 5, kFp32),
+          kOne,
+          run(6, 1, 2, kFp32),
+          {7, kInt8, 0, 30},
+          kCoded};
+}
+
 std::vector<Rule> good_messages() {
   return {
       {"two runs", {kFloats, kHalves, kOne, kTwoHalves, kLongHalves, kCoded}, std::nullopt},
@@ -64,28 +76,8 @@ std::vector<Rule> good_messages() {
       {"a run and single parts",
        {kFloats, run(3, 1, 4, kBf16), run(4, 1, 5, kFp32), kOne, kTwoHalves, kLongHalves, kCoded},
        std::nullopt},
-      {"as in version 1",
-       {run(0, 1, 3, kFp32),
-        run(2, 1, 2, kFp32),
-        run(3, 1, 4, kFp32),
-        run(4, 1, 5, kFp32),
-        kOne,
-        run(6, 1, 2, kFp32),
-        {7, kInt8, 0, 30},
-        kCoded},
-       std::nullopt,
-       1},
-      {"16 bits in version 1",
-       {run(0, 1, 3, kFp32),
-        run(2, 1, 2, kFp32),
-        run(3, 1, 4, kBf16),
-        run(4, 1, 5, kFp32),
-        kOne,
-        run(6, 1, 2, kFp32),
-        {7, kInt8, 0, 30},
-        kCoded},
-       ErrorCode::kCorrupt,
-       1},
+      {"as in version 1", singly(kFp32), std::nullopt, 1},
+      {"16 bits in version 1", singly(kBf16), ErrorCode::kCorrupt, 1},
   };
 }
 

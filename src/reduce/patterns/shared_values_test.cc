@@ -139,8 +139,7 @@ TEST_P(SharedValuesOf, MeansAreThoseOfMessagesBitForBit) {
         EXPECT_EQ(got.reports[step].bytes_sent, expected[own].reports[step].bytes_sent) << codec;
         EXPECT_EQ(got.reports[step].raw_bytes, expected[own].reports[step].raw_bytes) << codec;
       }
-      EXPECT_GT(transport.shared_areas()->own().held_bytes(),
-                4 * expected[0].means[0].size() / (static_cast<std::size_t>(world) + 2));
+      EXPECT_GT(transport.shared_areas()->own().held_bytes(), 0u) << codec;
       EXPECT_TRUE(codec != "fp32" || transport.longest < 1000) << "values went by messages";
     });
   }

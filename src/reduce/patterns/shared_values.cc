@@ -21,7 +21,6 @@ constexpr std::size_t kBytesAt = 16;
 constexpr std::size_t kDigestAt = 24;
 constexpr std::size_t kMessageBytesAt = 32;
 constexpr std::size_t kLayoutAt = 40;
-constexpr std::size_t kNoteBytes = 48;
 
 // Flags; of means SeenMeans'.
 constexpr std::uint32_t kFinite = 1;

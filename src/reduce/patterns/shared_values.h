@@ -80,8 +80,9 @@ class SharedValues {
   void give_back() noexcept;
 
  private:
+  static constexpr std::size_t kNoteBytes = 48;
   struct Note {
-    std::array<std::byte, 48> bytes = {};
+    std::array<std::byte, kNoteBytes> bytes = {};
     Bytes piece;
   };
   // What a note says.

@@ -24,8 +24,8 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 144_046,
-    "library (src, include, python), lines": 111_364,
+    "product code, lines": 144_042,
+    "library (src, include, python), lines": 111_360,
     "library, files": 759,
     "of it python, lines": 31_668,
     "lab, lines": 10_935,

@@ -117,6 +117,13 @@ Status BucketTensors::examine() {
   return {};
 }
 
+void SeenMeans::add(const SeenMeans& more) noexcept {
+  elements += more.elements;
+  digest += more.digest;
+  finite = finite && more.finite;
+  in_range = in_range && more.in_range;
+}
+
 bool BucketTensors::is_settled() const noexcept {
   assert(settled_.elements == 0 || settled_.elements == dense_elements_);
   return settled_.elements > 0;
@@ -128,17 +135,6 @@ namespace {
 std::uint64_t digest_of(std::span<const float> part, std::uint64_t place) noexcept {
   return fast_digest64(std::as_bytes(part), place);
 }
-
-}  // namespace
-
-void SeenMeans::add(const SeenMeans& more) noexcept {
-  elements += more.elements;
-  digest += more.digest;
-  finite = finite && more.finite;
-  in_range = in_range && more.in_range;
-}
-
-namespace {
 
 // A part of a mean, at `place` of all dense ones.
 SeenMeans look_at(const Named& mean, std::uint64_t place, bool looks_for_infinities) noexcept {

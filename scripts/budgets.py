@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 144_042,
-    "library (src, include, python), lines": 111_360,
+    "product code, lines": 144_136,
+    "library (src, include, python), lines": 111_454,
     "library, files": 759,
-    "of it python, lines": 31_668,
+    "of it python, lines": 31_691,
     "lab, lines": 10_935,
-    "tests without golden files and traces, lines": 104_619,
+    "tests without golden files and traces, lines": 104_638,
     "files tracked": 3_356,
 }
 

@@ -66,6 +66,9 @@ struct OptimizerRule {
   double beta1 = 0;
   double rate_share = 1;
   double pull = 0;  // for Spec::with_pull; 0: as the spec says
+  // For Spec::with_first_steps: while a network first learns, its gradients change faster than a codec with
+  // feedback sends them. 0: as the spec says.
+  std::uint64_t first_steps = 0;
   // Of kFactoredSecondMoment: a row's step has at most a root mean square of `most_rms` times the rate, or of
   // `most_change` times the tensor's own if that is more, and its elements at most `longest_step` times that.
   double most_rms = 0;
@@ -85,8 +88,12 @@ DELTAWIRE_API OptimizerRule optimizer_rule(const SpecRule& rule, const Optimizer
 DELTAWIRE_API std::vector<std::string> optimizer_warnings(const Spec& spec, const OptimizerTraits& optimizer,
                                                           OptimizerPlace place, bool rules_apply = false);
 
-// The spec, with means as fine as the table's rules need them, where it leaves that open.
+// The spec, with means as fine as the table's rules need them, where it leaves that open: how a step is coded
+// once training has begun.
 DELTAWIRE_API Result<Spec> with_means_for(const Spec& spec, const OptimizerTraits& optimizer);
+
+// The same, with the first steps as the table's rules need them: what an exchange is made of.
+DELTAWIRE_API Result<Spec> fitted_to(const Spec& spec, const OptimizerTraits& optimizer);
 
 // The learning rate in place of a momentum. A momentum of m adds up to 1 / (1 - m) of each gradient, spread
 // over the next steps; error feedback spreads them as well.

@@ -20,6 +20,7 @@
 #include "deltawire/export.h"
 #include "deltawire/reducer.h"
 #include "deltawire/result.h"
+#include "deltawire/spec.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
 
@@ -77,10 +78,11 @@ class DELTAWIRE_API Session {
   Status load(Bytes state);
   Status load_resized(const SavedRanks& saved);
 
-  // From the next step on means are coded as Spec::with_pull(pull) has it, for a program that learns between
-  // two steps how fine it needs them. On all ranks between the same two (else kMismatch in the next step).
-  // spec() and saved states stay those of the spec that was given, so call it again after a restart.
-  Status refine_means(float pull);
+  // From the next step on tensors are coded as `spec`, of the same pattern, says: for a program that learns
+  // between two steps which optimizer it has (fitted_to). On all ranks between the same two (else kMismatch
+  // in the next step). spec() and saved states stay those of the spec that was given, so call it again after
+  // a restart. kInvalidArgument for another pattern.
+  Status recode(const Spec& spec);
 
   // Fails every wait of every rank, naming this rank and the reason. `suspect` is the rank to blame if this
   // rank fails only because of another; kNoSuspect: this one. A program that ends because of an exception

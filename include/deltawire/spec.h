@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +43,7 @@ struct DELTAWIRE_API SpecRule {
 
   float momentum = 0;          // before the codec; 0: none
   bool changes_input = false;  // clip or momentum: something else than the gradient is coded
+  bool names_steps = false;    // it is for some steps alone
   // Most of a gradient waits in the residual and is sent in later steps, where an optimizer's momentum
   // multiplies it. A momentum before the codec takes that one's place, so that the rule is not late.
   bool is_late = false;
@@ -80,6 +82,11 @@ struct DELTAWIRE_API Spec {
   // With this `pull` for every rule whose codec takes one and names none: 3lc, where owners send means back
   // that they have coded a second time. With `gather`, where none do, it is the same spec.
   Result<Spec> with_pull(float pull) const;
+
+  // With this codec in the first `steps`, in place of the codecs of those rules that `chosen` is true of. A
+  // spec that names steps has a schedule of its own, and stays the same.
+  Result<Spec> with_first_steps(std::uint64_t steps, std::string_view codec,
+                                const std::function<bool(const SpecRule&)>& chosen) const;
 
   // Parses what make_reducer takes, and recipes that hold back. Errors: those of make_reducer;
   // kInvalidArgument for "group=host" where the host's ranks are unknown.

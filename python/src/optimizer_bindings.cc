@@ -135,7 +135,8 @@ void bind_rule_values(nb::module_& module) {
       .def_ro("rule", &OptimizerRule::rule)
       .def_ro("beta1", &OptimizerRule::beta1, "The most that the optimizer keeps, with a rule of Adam's.")
       .def_ro("rate_share", &OptimizerRule::rate_share, "Of the learning rate.")
-      .def_ro("pull", &OptimizerRule::pull, "For Session.refine_means; 0: as the spec says.")
+      .def_ro("pull", &OptimizerRule::pull, "How fine means are coded; 0: as the spec says.")
+      .def_ro("first_steps", &OptimizerRule::first_steps, "Coded finer; 0: none.")
       .def_ro("most_rms", &OptimizerRule::most_rms,
               "Of a row's step, in units of the rate, with a factored second moment; or,")
       .def_ro("most_change", &OptimizerRule::most_change, "if that is more, relative to the tensor's own.")
@@ -207,6 +208,12 @@ void bind_optimizer_rules(nb::module_& module) {
         return value_or_raise(with_means_for(spec, optimizer));
       },
       "spec"_a, "optimizer"_a, "The Spec, with means as fine as the table's rules need them.");
+  module.def(
+      "fitted_to",
+      [](const Spec& spec, const OptimizerTraits& optimizer) {
+        return value_or_raise(fitted_to(spec, optimizer));
+      },
+      "spec"_a, "optimizer"_a, "The same, with the first steps as the table's rules need them.");
 }
 
 }  // namespace deltawire::python

@@ -277,11 +277,12 @@ void bind_sessions(nb::module_& module) {
       "To each rank, as they were when the ranks met: the round trip in seconds, the congestion control, and "
       "how many streams carry the messages; 0, \"\" and 1 where it is no TCP, and to this rank itself.");
   session.def(
-      "refine_means",
-      [](SessionHandle& self, float pull) { run_without_gil([&] { return self->refine_means(pull); }); },
-      "pull"_a,
-      "From the next step on means are coded by this pull, where the spec leaves it open; on all ranks "
-      "between the same two steps.");
+      "recode",
+      [](SessionHandle& self, const Spec& spec) { run_without_gil([&] { return self->recode(spec); }); },
+      "spec"_a,
+      "From the next step on tensors are coded as this Spec of the same pattern says; on all ranks between "
+      "the "
+      "same two steps.");
   bind_state(session);
 }
 

@@ -119,7 +119,9 @@ class ChannelImpl final : public MeteredChannel {
     memory_.scratch_held = {resources_.meter, MemoryMeter::Use::kMessages};
   }
 
-  const std::string& spec() const noexcept override { return rules_.now.spec(); }
+  const std::string& spec() const noexcept override {
+    return (rules_.former.empty() ? rules_.now : rules_.former.front()).spec();
+  }
   const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().of(part, step);
   }

@@ -20,10 +20,9 @@ struct ChannelResources {
 
 class MeteredChannel : public Channel {
  public:
-  // From the next step on it codes by these codecs, as make_channel takes them: those that it has, with other
-  // parameters. Messages name them, so its peers' channels change before the same step. Residuals stay, and
-  // saved states are those of the codecs that it was made with. kState while a transaction is open; errors of
-  // make_channel.
+  // From the next step on it codes by these codecs, as make_channel takes them. Messages name them, so its
+  // peers' channels change before the same step. Residuals stay, and spec() and saved states are those of the
+  // codecs that it was made with. kState while a transaction is open; errors of make_channel.
   virtual Status recode(std::string_view codecs) = 0;
 };
 

@@ -284,14 +284,15 @@ std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, s
   return uses;
 }
 
-Status PatternReducer::refine_means(float pull) {
-  return or_no_memory("changing how means are coded", [&]() -> Status {
+Status PatternReducer::recode(const Spec& spec) {
+  return or_no_memory("changing how tensors are coded", [&]() -> Status {
     RETURN_IF_ERROR(check_idle(in_flight_));
-    ASSIGN_OR_RETURN(const auto own, Spec::parse(spec()));
-    const auto finer = own.with_pull(pull);
-    if (!finer || finer->text == own.text) return finer ? Status() : forward_error(finer);
-    for (MeteredChannel* const channel : of_means_) {
-      RETURN_IF_ERROR(channel->recode(finer->codecs));
+    ASSIGN_OR_RETURN(const auto own, Spec::parse(this->spec()));
+    if (spec.pattern != own.pattern) {
+      return invalid("'" + this->spec() + "' can't become '" + spec.text + "', which has another pattern");
+    }
+    for (MeteredChannel* const channel : by_spec_) {
+      RETURN_IF_ERROR(channel->recode(spec.codecs));
     }
     return {};
   });
@@ -306,8 +307,8 @@ std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept {
   return CounterRng(seed).at(channel);
 }
 
-Status add_channel(Channels& channels, std::string_view codecs, const ReducerOptions& options, Revert revert,
-                   bool means) {
+Result<MeteredChannel*> add_channel(Channels& channels, std::string_view codecs,
+                                    const ReducerOptions& options, Revert revert, bool means) {
   const bool is_first = channels.all.empty();
   const ChannelOptions channel{.policy = options.policy,
                                .revert = revert,
@@ -316,9 +317,9 @@ Status add_channel(Channels& channels, std::string_view codecs, const ReducerOpt
                                .measure_flow = options.measure_flow && is_first};
   ASSIGN_OR_RETURN(
       auto made, make_metered_channel(codecs, channel, {channels.meter, channels.workers, options.backend}));
-  if (means) channels.of_means.push_back(made.get());
+  MeteredChannel* const added = made.get();
   channels.all.push_back(std::move(made));
-  return {};
+  return added;
 }
 
 Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& options,
@@ -334,7 +335,8 @@ Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& op
         "the exact revert, or let such steps be errors");
   }
   for (const Revert revert : reverts) {
-    RETURN_IF_ERROR(add_channel(channels, codecs, options, revert, !channels.all.empty()));
+    ASSIGN_OR_RETURN(auto* const made, add_channel(channels, codecs, options, revert, !channels.all.empty()));
+    channels.by_spec.push_back(made);
   }
   return channels;
 }

@@ -53,7 +53,7 @@ struct Channels {
   std::shared_ptr<MemoryMeter> meter;
   std::shared_ptr<Workers> workers;
   std::vector<std::unique_ptr<Channel>> all;
-  std::vector<MeteredChannel*> of_means = {};  // those of them that code means
+  std::vector<MeteredChannel*> by_spec = {};  // those of them that code by the spec's rules
 };
 
 // For Channel::load_weighted.
@@ -74,7 +74,7 @@ class PatternReducer : public WakeableReducer {
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
   Status load_resized(const SavedRanks& saved) override;
-  Status refine_means(float pull) override;
+  Status recode(const Spec& spec) override;
 
  protected:
   PatternReducer(PatternInfo info, Channels channels, const ReducerOptions& options)
@@ -82,7 +82,7 @@ class PatternReducer : public WakeableReducer {
         options_(options),
         meter_(std::move(channels.meter)),
         channels_(std::move(channels.all)),
-        of_means_(std::move(channels.of_means)),
+        by_spec_(std::move(channels.by_spec)),
         pool_(meter_, MemoryMeter::Use::kStaging) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
@@ -131,8 +131,8 @@ class PatternReducer : public WakeableReducer {
   ReducerOptions options_;
   std::shared_ptr<MemoryMeter> meter_;
   std::vector<std::unique_ptr<Channel>> channels_;
-  std::vector<MeteredChannel*> of_means_;  // among them
-  BufferPool pool_;                        // before the buckets, which use it
+  std::vector<MeteredChannel*> by_spec_;  // among them
+  BufferPool pool_;                       // before the buckets, which use it
   BucketsInFlight in_flight_;
   std::uint64_t digest_ = 0;
   bool finite_ = true;  // the open step's means so far
@@ -143,8 +143,8 @@ class PatternReducer : public WakeableReducer {
 std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept;
 
 // One more channel of a pattern, with the options' policy.
-Status add_channel(Channels& channels, std::string_view codecs, const ReducerOptions& options, Revert revert,
-                   bool means);
+Result<MeteredChannel*> add_channel(Channels& channels, std::string_view codecs,
+                                    const ReducerOptions& options, Revert revert, bool means);
 
 // The channels of a pattern: one for each of `reverts`, of which those after the first are for means.
 Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& options,

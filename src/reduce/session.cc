@@ -188,9 +188,9 @@ Status Session::load_resized(const SavedRanks& saved) {
   return parts_->queue.while_idle([&] { return parts_->reducer->load_resized(saved); });
 }
 
-Status Session::refine_means(float pull) {
+Status Session::recode(const Spec& spec) {
   if (parts_->forked()) return refused_in_child();
-  return parts_->queue.while_idle([&] { return parts_->reducer->refine_means(pull); });
+  return parts_->queue.while_idle([&] { return parts_->reducer->recode(spec); });
 }
 
 void Session::abort(std::string_view reason, int suspect) {

@@ -208,19 +208,19 @@ Owned uneven(int rank, std::uint64_t step) {
 
 // As if their spec had said so, once a step of zeros has left nothing behind; and what is saved fits the
 // spec, that of before.
-TEST(Session, MeansAreFinerFromAStepOn) {
-  const std::string coarse = "direct(3lc:s=1,mode=auto,runs=on)";
+TEST(Session, CodesByAnotherSpecFromAStepOn) {
+  const std::string given = "direct(3lc:s=1,mode=auto,runs=on)";
+  const std::string other = "direct(step<2: fp4, rest 3lc:pull=0.5)";
   std::vector<std::vector<float>> ends;
   std::vector<std::byte> saved;
-  for (const auto& [spec, pull] :
-       {std::pair{std::string("3lc:pull=0.5"), 0.0F}, {"3lc", 0.5F}, {"3lc", 0.0F}}) {
+  for (const auto& [spec, is_recoded] : {std::pair{other, false}, {given, true}, {given, false}}) {
     const Sessions sessions = open_sessions(spec, 3);
     on_each(sessions, [&](int rank, Session& session) {
       Owned nothing(0.0F);
       ASSERT_TRUE(reduce(session, nothing, 0));
-      if (pull > 0) {
-        const Status refined = session.refine_means(pull);
-        ASSERT_TRUE(refined) << refined.error().message;
+      if (is_recoded) {
+        const Status recoded = session.recode(*Spec::parse(other));
+        ASSERT_TRUE(recoded) << recoded.error().message;
       }
       Owned last = uneven(rank, 0);
       for (std::uint64_t step = 1; step < 4; ++step) {
@@ -230,9 +230,9 @@ TEST(Session, MeansAreFinerFromAStepOn) {
       }
       if (rank > 0) return;
       ends.push_back(last.values);
-      if (pull == 0) return;
-      EXPECT_EQ(session.spec(), coarse);
-      EXPECT_FALSE(session.refine_means(2)) << "no s";
+      if (!is_recoded) return;
+      EXPECT_EQ(session.spec(), given);
+      EXPECT_EQ(session.recode(*Spec::parse("gather(3lc)")).error().code, ErrorCode::kInvalidArgument);
       const auto state = session.save();
       ASSERT_TRUE(state) << state.error().message;
       saved = *state;
@@ -240,18 +240,18 @@ TEST(Session, MeansAreFinerFromAStepOn) {
   }
   EXPECT_TRUE(ends.at(0) == ends.at(1));
   EXPECT_FALSE(ends.at(1) == ends.at(2));
-  const Sessions sessions = open_sessions(coarse, 1);
+  const Sessions sessions = open_sessions(given, 1);
   const Status loaded = sessions[0]->load(saved);
   EXPECT_TRUE(loaded) << loaded.error().message;
 }
 
-TEST(Session, MeansThatOneRankAloneRefinesAreRefused) {
+TEST(Session, WhatOneRankAloneRecodesIsRefused) {
   const Sessions sessions = open_sessions("3lc", 2);
   on_each(sessions, [](int rank, Session& session) {
     Owned first = uneven(rank, 0);
     ASSERT_TRUE(reduce(session, first, 0));
     if (rank == 1) {
-      EXPECT_TRUE(session.refine_means(0.5F));
+      EXPECT_TRUE(session.recode(*Spec::parse("direct(3lc:pull=0.5)")));
     }
     Owned second = uneven(rank, 1);
     const auto report = reduce(session, second, 1);
@@ -293,7 +293,7 @@ TEST(Session, WhileABucketIsInFlightNothingElseIsDone) {
     submit(session, tensor, {0, 0, true}, [&](const auto& report) { over.set_value(bool{report}); });
     EXPECT_EQ(session.save().error().code, ErrorCode::kState);
     EXPECT_EQ(session.load({}).error().code, ErrorCode::kState);
-    EXPECT_EQ(session.refine_means(0.5F).error().code, ErrorCode::kState);
+    EXPECT_EQ(session.recode(*Spec::parse("direct(3lc)")).error().code, ErrorCode::kState);
     const Named momentum = tensor.named();
     EXPECT_EQ(session.mask_sent(std::span(&momentum, 1)).error().code, ErrorCode::kState);
     asked.set_value();

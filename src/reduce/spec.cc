@@ -23,6 +23,8 @@ Result<SpecRule> rule_of(const CodecRules::Rule& rule, bool is_only) {
   made.recipe = rule.recipe.name;
   made.momentum = rule.feedback.momentum;
   made.changes_input = rule.feedback.changes_input();
+  made.names_steps = std::ranges::any_of(
+      rule.conditions, [](const auto& each) { return each.property == CodecRules::Property::kStep; });
   made.is_late = rule.is_late();
   return made;
 }
@@ -53,6 +55,35 @@ bool leaves_pull_open(const SpecRule& rule) {
   return std::ranges::any_of(rule.info->parameters, is_pull) && rule.codec_parameters.value("pull").empty();
 }
 
+// "conv*: ", "rest " or "".
+std::string conditions_of(const SpecRule& rule) {
+  return rule.text.substr(0, rule.text.size() - rule.codec.size());
+}
+
+// " with clip=1" or "".
+std::string feedback_of(const SpecRule& rule) {
+  return rule.codec.substr(rule.codec_alone.size());
+}
+
+struct Replaced {
+  std::string text;    // of a rule
+  std::string recipe;  // that it was written as
+};
+
+// The spec with other rules.
+Result<Spec> replaced(const Spec& spec, std::span<const Replaced> rules) {
+  std::string codecs;
+  for (const Replaced& rule : rules) codecs += (codecs.empty() ? "" : ", ") + rule.text;
+  ASSIGN_OR_RETURN(auto made, Spec::parse(spec.pattern + "(" + codecs + ")"));
+  // What only the text as it was given says.
+  for (std::size_t i = 0; i < rules.size(); ++i) made.rules[i].recipe = rules[i].recipe;
+  made.given = spec.given;
+  made.names_pattern = spec.names_pattern;
+  made.keeps_inner_momentum = spec.keeps_inner_momentum;
+  made.holds_back = spec.holds_back;
+  return made;
+}
+
 }  // namespace
 
 std::string_view NamedParameters::value(std::string_view key) const noexcept {
@@ -80,21 +111,29 @@ bool Spec::any(bool CodecInfo::* property) const noexcept {
 Result<Spec> Spec::with_pull(float pull) const {
   if (!pattern_traits(pattern_name).codes_means || std::ranges::none_of(rules, leaves_pull_open))
     return *this;
-  std::string changed;
+  std::vector<Replaced> made;
   for (const SpecRule& rule : rules) {
-    changed += changed.empty() ? "" : ", ";
-    changed += rule.text.substr(0, rule.text.size() - rule.codec.size()) + rule.codec_alone;
-    if (leaves_pull_open(rule)) changed += ",pull=" + canonical_number(pull);
-    changed += rule.codec.substr(rule.codec_alone.size());
+    const std::string finer = leaves_pull_open(rule) ? ",pull=" + canonical_number(pull) : "";
+    made.push_back({conditions_of(rule) + rule.codec_alone + finer + feedback_of(rule), rule.recipe});
   }
-  ASSIGN_OR_RETURN(auto made, parse(pattern + "(" + changed + ")"));
-  // What only the text as it was given says.
-  for (std::size_t i = 0; i < rules.size(); ++i) made.rules[i].recipe = rules[i].recipe;
-  made.given = given;
-  made.names_pattern = names_pattern;
-  made.keeps_inner_momentum = keeps_inner_momentum;
-  made.holds_back = holds_back;
-  return made;
+  return replaced(*this, made);
+}
+
+Result<Spec> Spec::with_first_steps(std::uint64_t steps, std::string_view codec,
+                                    const std::function<bool(const SpecRule&)>& chosen) const {
+  if (std::ranges::any_of(rules, &SpecRule::names_steps)) return *this;
+  std::vector<Replaced> made;
+  for (const SpecRule& rule : rules) {
+    const std::string conditions = conditions_of(rule);
+    const bool fits_all = &rule == &rules.back();
+    if (chosen(rule)) {
+      const std::string others = fits_all ? "" : conditions.substr(0, conditions.size() - 2) + " ";
+      made.push_back(
+          {others + "step<" + std::to_string(steps) + ": " + std::string(codec) + feedback_of(rule), {}});
+    }
+    made.push_back({fits_all ? "rest " + rule.codec : rule.text, rule.recipe});
+  }
+  return made.size() == rules.size() ? *this : replaced(*this, made);
 }
 
 Result<Spec> Spec::parse(std::string_view text, const SpecDefaults& defaults) {

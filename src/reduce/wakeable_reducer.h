@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "deltawire/reducer.h"
+#include "deltawire/spec.h"
 
 namespace deltawire {
 
@@ -24,8 +25,8 @@ class WakeableReducer : public Reducer {
   }
 
   // As Session's.
-  virtual Status refine_means(float pull) {
-    (void)pull;
+  virtual Status recode(const Spec& spec) {
+    (void)spec;
     return {};
   }
 };

@@ -40,7 +40,7 @@ def trained(rank, world_size, report, is_given):
     model = cut(Uneven(), mesh_of(NODES, PER_NODE))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     given = {"optimizer": optimizer} if is_given else {}
-    hook = deltawire.torch.register(model, "3lc", min_elements=16, **given)
+    hook = deltawire.torch.register(model, "step<99: 3lc, rest fp32", min_elements=16, **given)
     worst = 0.0
     with contextlib.closing(hook):
         for step in range(4):

@@ -173,7 +173,7 @@ def test_codecs_that_lose_in_spite_of_the_rule_are_named():
 
 def stepped_factored(rank, world_size, report):
     tables = []
-    for spec in ("twobit", "direct(layers.0*: 3lc, rest twobit)"):
+    for spec in ("twobit", "direct(layers.0* step<9: 3lc, rest twobit)"):
         model, optimizer = model_and_adam(torch.optim.AdamW)
         hook = deltawire.torch.register(model, spec, optimizer=optimizer)
         tables.append(str(hook.explain()))

@@ -17,9 +17,10 @@ from watched import logged
 
 AdamW = torch.optim.AdamW
 OF_BFLOAT16 = 2.0**-7  # in which mean squares travel, there and back
+AT_ONCE = "step<99: 3lc, rest fp32"  # a spec that names steps has no other first ones
 
 
-def registered(spec="3lc", net=None, ddp=None, register=None, **of_adamw):
+def registered(spec=AT_ONCE, net=None, ddp=None, register=None, **of_adamw):
     model = wrapped(net or Net(), **(ddp or {}))
     optimizer = AdamW(model.parameters(), **({"lr": 0.01} | of_adamw))
     given = {"optimizer": optimizer} | (register or {})
@@ -91,9 +92,9 @@ def test_an_optimizer_that_needs_no_rule_is_stepped_as_it_is():
     assert results(given_sgd, 2) == [(set(), "direct(3lc:s=1,mode=auto,runs=on)")] * 2
 
 
-@pytest.mark.parametrize("spec", ["3lc", "gather(3lc)", "hierarchical:group=2(3lc)"])
-def test_every_rank_gets_the_exact_mean_squares(spec):
-    ranks = results(exchanged, 4 if "group" in spec else 2, spec)
+@pytest.mark.parametrize("pattern", ["direct", "gather", "hierarchical:group=2"])
+def test_every_rank_gets_the_exact_mean_squares(pattern):
+    ranks = results(exchanged, 4 if "group" in pattern else 2, f"{pattern}({AT_ONCE})")
     for difference, names, digest in ranks:
         assert difference < OF_BFLOAT16
         assert {"layers.0.0.weight", "layers.0.0.bias", "extra.weight"} <= set(names)
@@ -102,7 +103,7 @@ def test_every_rank_gets_the_exact_mean_squares(spec):
 
 def of_unequal_rows(rank, world_size, report):
     """How much of a row has arrived by step, whose gradient is a hundredth of the other's."""
-    model, optimizer, hook = registered("gather(3lc)", torch.nn.Linear(512, 2, bias=False))
+    model, optimizer, hook = registered(f"gather({AT_ONCE})", torch.nn.Linear(512, 2, bias=False))
     arrived = []
     with contextlib.closing(hook):
         for step in range(3):
@@ -136,7 +137,7 @@ def costs(rank, world_size, report):
     """(Bytes of the first step with the rule, without it; rows; the table)."""
     found = []
     for momentum in ("rate", "optimizer"):
-        spec = found[0][1] if found else "3lc"
+        spec = found[0][1] if found else AT_ONCE
         model, optimizer, hook = registered(spec, register={"momentum": momentum})
         with contextlib.closing(hook):
             backward(model, rank, 0)
@@ -315,7 +316,7 @@ def with_closures(rank, world_size, report):
 
 def compiled(rank, world_size, report):
     """By the rule of rows and that of late gradients."""
-    return [compiled_by(spec) for spec in ("3lc", "topk:k=5%")]
+    return [compiled_by(spec) for spec in (AT_ONCE, "topk:k=5%")]
 
 
 def compiled_by(spec):
@@ -343,7 +344,7 @@ def compiled_by(spec):
 def said(rank, world_size, report):
     """What registration logs, and of what else is refused."""
     texts = logged()
-    _, optimizer, hook = registered()
+    _, optimizer, hook = registered("3lc")
     hook.close()
     specs = [hook.spec]
     for spec, momentum in (
@@ -397,8 +398,8 @@ def test_a_compiled_step_is_the_same_step(of_one):
 def test_registration_says_what_is_done_and_what_can_not_be(of_one):
     (text, *_), (amsgrad, capturable, differentiable, raw), left, _ = of_one["said"]
     assert (
-        "AdamW steps 6 of 12 tensors by a second moment of their exact gradients' rows and columns"
-        in text
+        "AdamW steps 6 of 12 tensors, from step 25 on, by a second moment of their exact "
+        "gradients' rows and columns" in text
     )
     assert "'3lc:s=1" in text and "beta1=0.9 becomes 0.5" in text and left == 0
     assert "has amsgrad=True" in amsgrad[1] and 'momentum="optimizer"' in amsgrad[1]
@@ -408,8 +409,9 @@ def test_registration_says_what_is_done_and_what_can_not_be(of_one):
     assert "min_elements=1" in raw[1] and "give 2 or more" in raw[1]
 
 
-def test_means_are_coded_finer_where_the_spec_leaves_it_open(of_one):
+def test_first_steps_and_means_are_coded_finer_where_the_spec_leaves_it_open(of_one):
     plain, given, gathered, stock = of_one["said"][-1]
-    assert plain == "direct(3lc:s=1,mode=auto,runs=on,pull=0.5)"
-    assert "pull=0.75" in given and "pull" not in stock
-    assert gathered == "gather(3lc:s=1,mode=auto,runs=on)"
+    first = "step<25: fp4:format=e2m1,block=32"
+    assert plain == f"direct({first}, rest 3lc:s=1,mode=auto,runs=on,pull=0.5)"
+    assert "pull=0.75" in given and stock == "direct(3lc:s=1,mode=auto,runs=on)"
+    assert gathered == f"gather({first}, rest 3lc:s=1,mode=auto,runs=on)"

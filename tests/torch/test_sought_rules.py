@@ -9,7 +9,7 @@ import deltawire.torch
 import torch
 from models import Net, backward, batch, fingerprint, wrapped
 from ranks import results
-from test_line_energies import OF_BFLOAT16, apart, exact_squares, received
+from test_line_energies import AT_ONCE, OF_BFLOAT16, apart, exact_squares, received
 from watched import logged
 
 AdamW = torch.optim.AdamW
@@ -20,7 +20,7 @@ def registered(made_first=True, first=0, state=None):
     """(Model, optimizer, hook.) A step before the first one of the optimizer is skipped."""
     model = wrapped(Net())
     optimizer = AdamW(model.parameters(), lr=0.01) if made_first else None
-    with contextlib.closing(deltawire.torch.register(model, "3lc")) as hook:
+    with contextlib.closing(deltawire.torch.register(model, AT_ONCE)) as hook:
         optimizer = optimizer or AdamW(model.parameters(), lr=0.01)
         if state is not None:
             for each, own in zip((model, optimizer, hook), state, strict=True):
@@ -83,7 +83,8 @@ def finer(rank, world_size, report):
     """The weights by each of these specs, where the optimizer first steps by gradients of zero, of
     which nothing is sent and nothing waits."""
     ends = []
-    for spec in ("3lc", "3lc:pull=0.5", "3lc:pull=1"):
+    at_once = [AT_ONCE.replace("3lc", f"3lc{pull}") for pull in ("", ":pull=0.5", ":pull=1")]
+    for spec in ("3lc", "step<25: fp4, rest 3lc", *at_once):
         model = wrapped(Net())
         optimizer = AdamW(model.parameters(), lr=0.01)
         with contextlib.closing(deltawire.torch.register(model, spec)):
@@ -96,9 +97,9 @@ def finer(rank, world_size, report):
     return ends
 
 
-def test_means_are_finer_from_the_first_step_on():
-    for found, from_the_start, coarse in results(finer, 2):
-        assert found == from_the_start != coarse
+def test_first_steps_and_means_are_finer_from_the_first_step_on():
+    for first, given_first, found, from_the_start, coarse in results(finer, 2):
+        assert first == given_first != found == from_the_start != coarse
 
 
 def not_taken(rank, world_size, report):

@@ -35,7 +35,7 @@ class GradientHook(Participant):
         as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._rules, self.optimizer_rules = rules, rules.uses.rules
-        self.optimizer_rules.refine_means = weakly(self._refine_means)
+        self.optimizer_rules.recode = weakly(self._recode)
         self.optimizer_rules.attach()
         weakref.finalize(self, self.optimizer_rules.remove)
         seconds, parts = rules.timeout_ms / 1e3, rules.choice.parts
@@ -43,8 +43,8 @@ class GradientHook(Participant):
         self._step = 0
         self._scale, self._agreed = 1.0, 0  # of the step under way
 
-    def _refine_means(self, pull: float) -> None:
-        self._session.refine_means(pull)
+    def _recode(self, spec: _core.Spec) -> None:
+        self._session.recode(spec)
 
     def _begin_step(self) -> None:
         """Before its first bucket."""

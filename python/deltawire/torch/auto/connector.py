@@ -16,8 +16,8 @@ from deltawire.torch.core.optimizer_rules.momentum_advice import Taken
 from deltawire.torch.core.optimizer_rules.momentum_choice import (
     IN_OPTIMIZER,
     OptimizerRules,
+    fitted_to,
     unfit_for,
-    with_means_for,
 )
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.settings import ExchangeSettings, OptimizerUses, Settings
@@ -60,8 +60,9 @@ class Connector:
 
     def fitted(self, spec: str) -> str:
         """A candidate, with means as fine as the optimizer's rule needs them."""
-        fine = with_means_for(self.optimizer, self.settings.momentum, _core.Spec(spec))
-        return spec if fine == _core.Spec(spec) else fine.text
+        momentum, parsed = self.settings.momentum, _core.Spec(spec)
+        fine = fitted_to(self.optimizer, momentum, parsed, _core.with_means_for)
+        return spec if fine == parsed else fine.text
 
     def unfit(self, spec: str) -> str:
         """Why training would lose by a candidate with the optimizer; "": it would not, or none is

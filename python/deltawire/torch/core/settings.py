@@ -16,9 +16,9 @@ from deltawire.torch.core.optimizer_rules.momentum_choice import (
     AS_RATE,
     OptimizerRules,
     check_momentum,
+    fitted_to,
     may_have_rule,
     rules_for,
-    with_means_for,
 )
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import EVERY, ReplicaCheck
@@ -108,7 +108,7 @@ class Settings:
         if optimizer is not None:
             optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
         parsed = arguments.spec_of(spec)
-        spec = with_means_for(optimizer, self.momentum, parsed)
+        spec = fitted_to(optimizer, self.momentum, parsed)
         scale = LossScale(self.scaler, self.nonfinite, spec.keeps_residual)
         coding = dataclasses.replace(self.coding, nonfinite=scale.nonfinite)
         made = ExchangeSettings(

@@ -85,7 +85,7 @@ class FactoredSecondMoment(OptimizerRule):
     Attributes:
         received: by id(parameter), of the last exchange; whoever exchanges sets it. Tensors without
             are stepped by their own gradient's mean squares.
-        pull: how fine it needs means to be, for `Session.refine_means`.
+        spec: of the exchange that it needs, for `Session.recode`.
     """
 
     _named = "factored second moment"
@@ -95,7 +95,7 @@ class FactoredSecondMoment(OptimizerRule):
     ) -> None:
         super().__init__(optimizer, coded, advice)
         self.received: dict[int, Received] = {}
-        self.pull = advice.pull
+        self.spec = coded.spec
         self._known: dict[int, _Known] = {}
         self._is_late = False
         for each in _REFUSED:

@@ -1,5 +1,6 @@
 """The rules by which an optimizer steps what its own way does not suit."""
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 
@@ -31,25 +32,24 @@ def check_momentum(momentum: str) -> None:
         raise invalid(f'momentum={momentum!r} is neither "{AS_RATE}" nor "{IN_OPTIMIZER}"')
 
 
-def has_rule(optimizer: str, spec: _core.Spec) -> bool:
-    """Whether there is a rule for an optimizer of that name."""
-    traits = _core.OptimizerTraits(optimizer)
-    return any(_core.optimizer_rule(rule, traits).rule in _RULES for rule in spec.rules)
-
-
 def may_have_rule(spec: _core.Spec) -> bool:
     """Whether there is a rule for some optimizer, so that any may be given."""
-    return any(has_rule(kind, spec) for kind in ("SGD", "AdamW"))
+    kinds = map(_core.OptimizerTraits, ("SGD", "AdamW"))
+    pairs = itertools.product(spec.rules, kinds)
+    return any(_core.optimizer_rule(rule, kind).rule in _RULES for rule, kind in pairs)
 
 
-def with_means_for(
-    optimizer: torch.optim.Optimizer | None, momentum: str, spec: _core.Spec
+def fitted_to(
+    optimizer: torch.optim.Optimizer | None,
+    momentum: str,
+    spec: _core.Spec,
+    fit: Callable[[_core.Spec, _core.OptimizerTraits], _core.Spec] = _core.fitted_to,
 ) -> _core.Spec:
-    """The spec, with means as fine as the rules of this optimizer need them, where it leaves that
-    open."""
+    """The spec as the rules of this optimizer need it, where it leaves that open. `fit`:
+    `_core.with_means_for` for the steps after the first ones."""
     if optimizer is None or momentum == IN_OPTIMIZER:
         return spec
-    return _core.with_means_for(spec, traits_of(optimizer, optimizer.param_groups))
+    return fit(spec, traits_of(optimizer, optimizer.param_groups))
 
 
 class OptimizerRules:
@@ -58,11 +58,11 @@ class OptimizerRules:
     Attributes:
         factored: the one that needs mean squares beside the coded gradients; None: there is none.
         take: what to ask before an optimizer's first step; see `SoughtRules`. None: nothing.
-        refine_means: `Session.refine_means` of the exchange, which sets it.
+        recode: `Session.recode` of the exchange, which sets it.
     """
 
     take: Callable[[torch.optim.Optimizer], Taken] | None = None
-    refine_means: Callable[[float], None]
+    recode: Callable[[_core.Spec], None]
     _idle = "optimizers are left alone"
 
     def __init__(self, rules: list[OptimizerRule]) -> None:
@@ -113,7 +113,7 @@ class OptimizerRules:
 class SoughtRules(OptimizerRules):
     """The factored second moment for an optimizer that was not given: for the one that first steps
     the model, if the table has that rule for it, from this step on. All ranks see theirs between
-    the same two exchanges, so that what travels for it, and finer means, begin alike.
+    the same two exchanges, so that what travels for it, and how finely, begins alike.
     """
 
     _idle = "of optimizers only Adam and AdamW are stepped in another way, once they are seen"
@@ -145,7 +145,7 @@ class SoughtRules(OptimizerRules):
             return Taken(in_the_way=str(cause))
         if self._is_over or factored is None:
             return Taken()
-        self.refine_means(factored.pull)
+        self.recode(factored.spec)
         self._rules = [factored]
         factored.begins_late(self.received)
         self.go_to(self._step)
@@ -162,7 +162,7 @@ def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> FactoredS
     """The factored rule of an optimizer that nobody gave for this; None: it needs none. Raises
     DeltawireError for one that can't be taken."""
     bare = arguments.bare_optimizer(optimizer, "the optimizer that steps the model")
-    found = rules_for(bare, AS_RATE, model)
+    found = rules_for(bare, AS_RATE, model.by(fitted_to(bare, AS_RATE, model.spec)))
     if found.factored is not None and (missed := model.names.keys() - found.held):
         held = f"{len(model.names) - len(missed)} of {len(model.names)}"
         raise invalid(f"the optimizer has {held} tensors")

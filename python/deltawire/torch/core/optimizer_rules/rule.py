@@ -49,16 +49,17 @@ class OptimizerRule(abc.ABC):
 
     def text(self) -> str:
         """What will happen, in one line."""
-        coded = self._coded.at(0)
+        first, coded = self._coded.ever()
         of_ours = self.held & coded.keys()
         changes = {
             self._change(group)
             for group in self._optimizer.param_groups
             if self._applies_to(group) and not of_ours.isdisjoint(map(id, group["params"]))
         }
+        since = f", from step {first} on," if first else ""
         return (
             f"{type(self._optimizer).__name__} steps {len(of_ours)} of {len(self._coded.tensors)} "
-            f"tensors {self._way()}: {'; '.join(sorted(changes)) or 'it has none now'} "
+            f"tensors{since} {self._way()}: {'; '.join(sorted(changes)) or 'it has none now'} "
             '(momentum="optimizer": it is left alone)'
         )
 

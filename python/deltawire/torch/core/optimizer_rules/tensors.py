@@ -35,6 +35,19 @@ class CodedTensors:
         """Those of the same model that have one of these codecs."""
         return CodedTensors(self.spec, self.min_elements, self.names, self.tensors, codecs)
 
+    def by(self, spec: _core.Spec) -> "CodedTensors":
+        """The same model by another spec."""
+        return CodedTensors(spec, self.min_elements, self.names, self.tensors)
+
+    def ever(self) -> tuple[int, dict[int, str]]:
+        """(The first step that has any, those of all steps): id(parameter) -> name."""
+        first, step, found = 0, 0, {}
+        while step < sys.maxsize:
+            found |= self.at(step)
+            step = self._range.stop
+            first = first if found else step
+        return first, found
+
     def at(self, step: int) -> dict[int, str]:
         """Those of this step: id(parameter) -> name."""
         if step not in self._range:

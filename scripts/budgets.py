@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 144_136,
-    "library (src, include, python), lines": 111_454,
+    "product code, lines": 144_154,
+    "library (src, include, python), lines": 111_472,
     "library, files": 759,
-    "of it python, lines": 31_691,
+    "of it python, lines": 31_704,
     "lab, lines": 10_935,
-    "tests without golden files and traces, lines": 104_638,
+    "tests without golden files and traces, lines": 104_642,
     "files tracked": 3_356,
 }
 

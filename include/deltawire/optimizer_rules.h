@@ -92,8 +92,9 @@ DELTAWIRE_API std::vector<std::string> optimizer_warnings(const Spec& spec, cons
 // once training has begun.
 DELTAWIRE_API Result<Spec> with_means_for(const Spec& spec, const OptimizerTraits& optimizer);
 
-// The same, with the first steps as the table's rules need them: what an exchange is made of.
-DELTAWIRE_API Result<Spec> fitted_to(const Spec& spec, const OptimizerTraits& optimizer);
+// The same, with the first steps as the table's rules need them, unless among so many ranks `gather` sends
+// more for them than an all-reduce of float32 does: what an exchange is made of.
+DELTAWIRE_API Result<Spec> fitted_to(const Spec& spec, const OptimizerTraits& optimizer, int world_size);
 
 // The learning rate in place of a momentum. A momentum of m adds up to 1 / (1 - m) of each gradient, spread
 // over the next steps; error feedback spreads them as well.

@@ -210,10 +210,11 @@ void bind_optimizer_rules(nb::module_& module) {
       "spec"_a, "optimizer"_a, "The Spec, with means as fine as the table's rules need them.");
   module.def(
       "fitted_to",
-      [](const Spec& spec, const OptimizerTraits& optimizer) {
-        return value_or_raise(fitted_to(spec, optimizer));
+      [](const Spec& spec, const OptimizerTraits& optimizer, int world_size) {
+        return value_or_raise(fitted_to(spec, optimizer, world_size));
       },
-      "spec"_a, "optimizer"_a, "The same, with the first steps as the table's rules need them.");
+      "spec"_a, "optimizer"_a, "world_size"_a,
+      "The same, with the first steps as the table's rules need them.");
 }
 
 }  // namespace deltawire::python

@@ -178,19 +178,22 @@ TEST(OptimizerRules, MeansAreAsFineAsTheRulesNeed) {
 }
 
 TEST(OptimizerRules, TheFirstStepsAreFinerUnlessTheSpecNamesSteps) {
-  const auto fitted = [](std::string_view spec, std::string_view optimizer) {
-    return fitted_to(*Spec::parse(spec), OptimizerTraits::named(optimizer, 0, 0.9))->codecs;
+  const auto fitted = [](std::string_view spec, std::string_view optimizer, int ranks = 15) {
+    return fitted_to(*Spec::parse(spec), OptimizerTraits::named(optimizer, 0, 0.9), ranks)->codecs;
   };
   const auto same = [](std::string_view spec) { return Spec::parse(spec)->codecs; };
   EXPECT_EQ(fitted("3lc", "AdamW"), same("step<25: fp4, rest 3lc:pull=0.5"));
+  EXPECT_EQ(fitted("direct(3lc)", "AdamW", 1000), fitted("3lc", "AdamW"));
   EXPECT_EQ(fitted("gather(3lc)", "Adam"), same("gather(step<25: fp4, rest 3lc)"));
-  EXPECT_EQ(
-      fitted("direct(*.w dims>=2: 3lc with clip=1, a: topk, rest 3lc:s=1.5)", "AdamW"),
-      same("direct(*.w dims>=2 step<25: fp4 with clip=1, *.w dims>=2: 3lc:pull=0.5 with clip=1, a: topk, "
-           "step<25: fp4, rest 3lc:s=1.5,pull=0.5)"));
+  EXPECT_EQ(fitted("gather(3lc)", "Adam", 16), same("gather(3lc)"));
+  EXPECT_EQ(fitted("direct(*.w dims>=2: 3lc with clip=1, a: topk, rest 3lc:s=1.5)", "AdamW"),
+            same("direct(*.w dims>=2 step<25: fp4 with clip=1, *.w dims>=2: 3lc:pull=0.5 with clip=1, "
+                 "a step<25: fp4, a: topk, "
+                 "step<25: fp4, rest 3lc:s=1.5,pull=0.5)"));
   EXPECT_EQ(fitted("step<7: bf16, rest 3lc", "AdamW"), same("step<7: bf16, rest 3lc:pull=0.5"));
   for (const char* other : {"3lc", "topk", "fp32"}) EXPECT_EQ(fitted(other, "SGD"), same(other));
-  EXPECT_EQ(fitted("twobit", "AdamW"), same("twobit"));
+  EXPECT_EQ(fitted("twobit", "AdamW"), same("step<25: fp4, rest twobit"));
+  EXPECT_EQ(fitted("sbc with momentum=0.9", "AdamW"), same("sbc with momentum=0.9"));
 }
 
 TEST(OptimizerRules, OfAnOuterOptimizer) {

@@ -34,7 +34,7 @@ def coded(parameters):
     names = {id(each): name for name, each in parameters.items()}
     tensors = [(name, tuple(each.shape), "float32") for name, each in parameters.items()]
     spec = _core.Spec("direct(3lc)")
-    return CodedTensors(spec, 16, names, tensors, [spec.rules[0].codec])
+    return CodedTensors(spec, 16, names, tensors, 2, [spec.rules[0].codec])
 
 
 def gradient_of(shape, generator):

@@ -316,7 +316,7 @@ def with_closures(rank, world_size, report):
 
 def compiled(rank, world_size, report):
     """By the rule of rows and that of late gradients."""
-    return [compiled_by(spec) for spec in (AT_ONCE, "topk:k=5%")]
+    return [compiled_by(spec) for spec in (AT_ONCE, "gather(step<99: topk:k=5%, rest fp32)")]
 
 
 def compiled_by(spec):

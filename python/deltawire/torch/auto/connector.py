@@ -61,7 +61,7 @@ class Connector:
     def fitted(self, spec: str) -> str:
         """A candidate, with means as fine as the optimizer's rule needs them."""
         momentum, parsed = self.settings.momentum, _core.Spec(spec)
-        fine = fitted_to(self.optimizer, momentum, parsed, _core.with_means_for)
+        fine = fitted_to(self.optimizer, momentum, parsed)
         return spec if fine == parsed else fine.text
 
     def unfit(self, spec: str) -> str:
@@ -70,7 +70,8 @@ class Connector:
         if self.optimizer is None or self.settings.momentum == IN_OPTIMIZER:
             return ""
         least, parameters = self.settings.coding.min_elements, self.parameters
-        model = CodedTensors(_core.Spec(spec), least, parameters.names, parameters.tensors)
+        named = parameters.names, parameters.tensors
+        model = CodedTensors(_core.Spec(spec), least, *named, self.place[1])
         return unfit_for(self.optimizer, model)
 
     def session(self, spec: str, check: Callable[[], None] = lambda: None) -> _core.Session:

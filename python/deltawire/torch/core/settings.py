@@ -108,7 +108,7 @@ class Settings:
         if optimizer is not None:
             optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
         parsed = arguments.spec_of(spec)
-        spec = fitted_to(optimizer, self.momentum, parsed)
+        spec = fitted_to(optimizer, self.momentum, parsed, dist.get_world_size(group))
         scale = LossScale(self.scaler, self.nonfinite, spec.keeps_residual)
         coding = dataclasses.replace(self.coding, nonfinite=scale.nonfinite)
         made = ExchangeSettings(
@@ -182,7 +182,7 @@ class ExchangeSettings:
         """The same without what the optimizer can see of a gradient. Raises as `rules_for` and
         `LineEnergies`."""
         least = self.given.coding.min_elements
-        model = CodedTensors(self.spec, least, names, tensors)
+        model = CodedTensors(self.spec, least, names, tensors, world_size)
         rules = rules_for(self.optimizer, self.given.momentum, model)
         needed = rules.factored
         return OptimizerUses(rules, needed and LineEnergies(needed, least, world_size))

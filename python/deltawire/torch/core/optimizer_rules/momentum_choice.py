@@ -43,13 +43,16 @@ def fitted_to(
     optimizer: torch.optim.Optimizer | None,
     momentum: str,
     spec: _core.Spec,
-    fit: Callable[[_core.Spec, _core.OptimizerTraits], _core.Spec] = _core.fitted_to,
+    world_size: int | None = None,
 ) -> _core.Spec:
-    """The spec as the rules of this optimizer need it, where it leaves that open. `fit`:
-    `_core.with_means_for` for the steps after the first ones."""
+    """The spec as the rules of this optimizer need it among so many ranks, where it leaves that
+    open. None: after the first steps."""
     if optimizer is None or momentum == IN_OPTIMIZER:
         return spec
-    return fit(spec, traits_of(optimizer, optimizer.param_groups))
+    traits = traits_of(optimizer, optimizer.param_groups)
+    if world_size is None:
+        return _core.with_means_for(spec, traits)
+    return _core.fitted_to(spec, traits, world_size)
 
 
 class OptimizerRules:
@@ -162,7 +165,9 @@ def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> FactoredS
     """The factored rule of an optimizer that nobody gave for this; None: it needs none. Raises
     DeltawireError for one that can't be taken."""
     bare = arguments.bare_optimizer(optimizer, "the optimizer that steps the model")
-    found = rules_for(bare, AS_RATE, model.by(fitted_to(bare, AS_RATE, model.spec)))
+    found = rules_for(
+        bare, AS_RATE, model.by(fitted_to(bare, AS_RATE, model.spec, model.world_size))
+    )
     if found.factored is not None and (missed := model.names.keys() - found.held):
         held = f"{len(model.names) - len(missed)} of {len(model.names)}"
         raise invalid(f"the optimizer has {held} tensors")

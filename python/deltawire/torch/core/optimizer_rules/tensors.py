@@ -14,6 +14,7 @@ class CodedTensors:
         min_elements: as for `register`.
         names: id(parameter) -> name.
         tensors: (name, shape, name of the dtype) of each.
+        world_size: of the exchange.
         codecs: with what stands before them.
     """
 
@@ -23,9 +24,10 @@ class CodedTensors:
         min_elements: int,
         names: dict[int, str],
         tensors: list[tuple],
+        world_size: int,
         codecs: Sequence[str] = (),
     ) -> None:
-        self.spec, self.min_elements = spec, min_elements
+        self.spec, self.min_elements, self.world_size = spec, min_elements, world_size
         self.names, self.tensors, self.codecs = names, tensors, codecs
         self._options = arguments.Coding(min_elements, threads=1).options()
         self._range = range(0)  # the steps for which `_chosen` is right
@@ -33,11 +35,15 @@ class CodedTensors:
 
     def of(self, codecs: Sequence[str]) -> "CodedTensors":
         """Those of the same model that have one of these codecs."""
-        return CodedTensors(self.spec, self.min_elements, self.names, self.tensors, codecs)
+        return self._like(self.spec, codecs)
 
     def by(self, spec: _core.Spec) -> "CodedTensors":
         """The same model by another spec."""
-        return CodedTensors(spec, self.min_elements, self.names, self.tensors)
+        return self._like(spec)
+
+    def _like(self, spec: _core.Spec, codecs: Sequence[str] = ()) -> "CodedTensors":
+        model = self.min_elements, self.names, self.tensors, self.world_size
+        return CodedTensors(spec, *model, codecs)
 
     def ever(self) -> tuple[int, dict[int, str]]:
         """(The first step that has any, those of all steps): id(parameter) -> name."""

@@ -1,6 +1,5 @@
 """The rules by which an optimizer steps what its own way does not suit."""
 
-import itertools
 import logging
 from collections.abc import Callable, Iterator
 
@@ -32,11 +31,15 @@ def check_momentum(momentum: str) -> None:
         raise invalid(f'momentum={momentum!r} is neither "{AS_RATE}" nor "{IN_OPTIMIZER}"')
 
 
+def has_rule(optimizer: str, spec: _core.Spec) -> bool:
+    """Whether there is a rule for an optimizer of that name."""
+    traits = _core.OptimizerTraits(optimizer)
+    return any(_core.optimizer_rule(rule, traits).rule in _RULES for rule in spec.rules)
+
+
 def may_have_rule(spec: _core.Spec) -> bool:
     """Whether there is a rule for some optimizer, so that any may be given."""
-    kinds = map(_core.OptimizerTraits, ("SGD", "AdamW"))
-    pairs = itertools.product(spec.rules, kinds)
-    return any(_core.optimizer_rule(rule, kind).rule in _RULES for rule, kind in pairs)
+    return any(has_rule(kind, spec) for kind in ("SGD", "AdamW"))
 
 
 def fitted_to(

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "deltawire/result.h"
 #include "deltawire/safetensors.h"
@@ -68,5 +69,12 @@ std::string shown(std::string_view tensor_name);
 // "<path>: <message>", "<path>: tensor '<name>': <message>"; the code stays.
 tl::unexpected<Error> error_in(const std::string& path, Error error);
 tl::unexpected<Error> error_in(const std::string& path, const ModelTensor& tensor, Error error);
+
+// `result`, with its error in that file, or tensor of it.
+template <class T, class... Tensor>
+Result<T> in_file(Result<T> result, const std::string& path, const Tensor&... tensor) {
+  if (!result) return error_in(path, tensor..., std::move(result.error()));
+  return result;
+}
 
 }  // namespace deltawire::model

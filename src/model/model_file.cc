@@ -62,12 +62,10 @@ Result<std::uint64_t> bytes_of(const Descriptor& file) {
 }  // namespace
 
 Result<std::unique_ptr<ModelFile>> ModelFile::open(const std::string& path) {
-  auto file = open_to_read(path);
-  if (!file) return error_in(path, file.error());
-  const auto bytes = bytes_of(*file);
-  if (!bytes) return error_in(path, bytes.error());
-  std::unique_ptr<ModelFile> model(new ModelFile(path, *std::move(file)));
-  if (const Status read = model->read_front(*bytes); !read) return error_in(path, read.error());
+  ASSIGN_OR_RETURN(auto file, in_file(open_to_read(path), path));
+  ASSIGN_OR_RETURN(const auto bytes, in_file(bytes_of(file), path));
+  std::unique_ptr<ModelFile> model(new ModelFile(path, std::move(file)));
+  RETURN_IF_ERROR(in_file(model->read_front(bytes), path));
   return model;
 }
 
@@ -85,9 +83,9 @@ Status ModelFile::read_front(std::uint64_t file_bytes) {
 
 Status ModelFile::read(const ModelTensor& tensor, std::uint64_t offset, MutBytes out) const {
   assert(offset <= tensor.bytes && out.size() <= tensor.bytes - offset);
-  const auto got = read_at(file_.get(), out, place_of(tensor) + offset);
-  if (!got) return error_in(path_, tensor, got.error());
-  if (*got == out.size()) return {};
+  ASSIGN_OR_RETURN(const auto got,
+                   in_file(read_at(file_.get(), out, place_of(tensor) + offset), path_, tensor));
+  if (got == out.size()) return {};
   return error_in(path_, tensor, {ErrorCode::kTruncated, "the file has become shorter while it was read"});
 }
 

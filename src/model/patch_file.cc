@@ -37,10 +37,6 @@ const ModelTensor* base_of(const ModelTensor& tensor, const ModelHeader& old_hea
   return base != nullptr && base->same_kind(tensor) ? base : nullptr;
 }
 
-ModelTensor row_of_bytes(std::string name, std::uint64_t bytes) {
-  return {std::move(name), "U8", WeightType::kInt8, {bytes}, 0, bytes};
-}
-
 std::vector<ModelTensor> planned_entries(const Model& from, const Model& to) {
   std::vector<ModelTensor> planned;
   for (const ModelTensor& tensor : to.header().tensors) {
@@ -50,7 +46,7 @@ std::vector<ModelTensor> planned_entries(const Model& from, const Model& to) {
                                      patch::most_patch_bytes(elements, tensor.type)));
     } else {
       planned.push_back(tensor);
-      planned.back().name = std::string(kFullPrefix) + tensor.name;
+      planned.back().name.insert(0, kFullPrefix);
     }
   }
   if (from.header_json() != to.header_json()) {
@@ -176,10 +172,7 @@ Status read_patched(PatchedModel& model, const Work& work, const std::function<S
 Status apply(const std::string& old_path, const std::string& patch_path, const std::string& new_path,
              const PatchFileOptions& options) {
   ASSIGN_OR_RETURN(auto file, begin_file(new_path, options.replace, std::array{old_path, patch_path}));
-  const auto write = [&](Bytes bytes) -> Status {
-    const Status written = write_all(file.descriptor(), bytes);
-    return written ? written : error_in(new_path, written.error());
-  };
+  const auto write = [&](Bytes bytes) { return in_file(write_all(file.descriptor(), bytes), new_path); };
   const auto write_model = [&](PatchedModel& model, const Work& work) -> Status {
     std::array<std::byte, kModelLengthBytes> length{};
     store_le(length.data(), std::uint64_t{model.header_json().size()});
@@ -225,13 +218,12 @@ Status merge(const std::string& old_path, std::span<const std::string> patch_pat
   RETURN_IF_ERROR(check_chain(patches));
   ASSIGN_OR_RETURN(const auto from, ModelFile::open(old_path));
   ASSIGN_OR_RETURN(const auto work, work_on(from->header().data_bytes, options));
-  ASSIGN_OR_RETURN(auto opened, ModelFile::open(old_path));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> to, ModelFile::open(old_path));
   // A digest of what no digest has checked would say more than is known.
   const PatchPlace place{merged_path, options.replace, patches.back().head().new_file_digest.has_value(),
                          options.from.empty() ? patches.front().text("from") : options.from,
                          options.to.empty() ? patches.back().text("to") : options.to};
   const std::uint64_t old_digest = patches.front().head().old_digest;
-  std::unique_ptr<Model> to = std::move(opened);
   const PatchedModel* last = nullptr;
   for (PatchEntries& entries : patches) {
     ASSIGN_OR_RETURN(auto patched, PatchedModel::make(std::move(to), std::move(entries), work));
@@ -270,10 +262,8 @@ Result<PatchFileInfo> inspect(const std::string& patch_path) {
         std::string(tensor_of(entry)), entry.name.starts_with(kFullPrefix), entry.bytes, entry.bytes, {}};
     if (!tensor.full) {
       ASSIGN_OR_RETURN(auto stored, entries.open_patch(entry));
-      const auto patch = stored.inspect();
-      if (!patch) return error_in(patch_path, entry, patch.error());
-      tensor.patch = *patch;
-      tensor.new_bytes = patch->elements * weight_bytes(patch->type);
+      ASSIGN_OR_RETURN(tensor.patch, in_file(stored.inspect(), patch_path, entry));
+      tensor.new_bytes = tensor.patch.elements * weight_bytes(tensor.patch.type);
     }
     info.tensors.push_back(std::move(tensor));
   }
@@ -309,6 +299,70 @@ Status merge_patch_files(const std::string& old_path, std::span<const std::strin
 
 Result<PatchFileInfo> inspect_patch_file(const std::string& patch_path) {
   return or_no_memory(model::kDoing, [&] { return model::inspect(patch_path); });
+}
+
+// Patch files whose bytes are in memory.
+
+namespace {
+
+Result<bool> changes_nothing(const PatchFilePart& part) {
+  if (part.full) return false;
+  ASSIGN_OR_RETURN(const auto said, inspect_patch(part.data));
+  return said.old_digest == said.new_digest;
+}
+
+}  // namespace
+
+Result<PatchFileView> read_patch_file(Bytes file) {
+  ASSIGN_OR_RETURN(const auto read, read_model(file));
+  ASSIGN_OR_RETURN(const auto head, model::read_patch_head(read.header));
+  PatchFileView view{head.old_digest, head.new_digest, head.leaves_out_unchanged, {}, {}};
+  for (const ModelTensor& entry : read.header.tensors) {
+    const Bytes data = read.bytes_of(entry);
+    if (entry.name != model::kHeaderName) {
+      PatchFilePart part{entry, entry.name.starts_with(model::kFullPrefix), data};
+      part.tensor.name = model::tensor_of(entry);
+      view.parts.push_back(std::move(part));
+    } else if (view.leaves_out_unchanged) {
+      ASSIGN_OR_RETURN(const auto header,
+                       read_model_header({reinterpret_cast<const char*>(data.data()), data.size()}));
+      for (const ModelTensor& tensor : header.tensors) view.names.push_back(tensor.name);
+    }
+  }
+  return view;
+}
+
+Result<PatchFileFront> begin_patch_file(std::span<const PatchFilePart> parts, const NewPatchFile& file) {
+  const auto patches = std::ranges::count(parts, false, &PatchFilePart::full);
+  const bool may_leave_out = static_cast<std::size_t>(patches) > model::kMostUnchangedEntries;
+  PatchFileFront front;
+  std::vector<ModelTensor> entries;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    ASSIGN_OR_RETURN(const auto unchanged, may_leave_out ? changes_nothing(parts[i]) : Result<bool>(false));
+    if (unchanged) continue;
+    front.order.push_back(i);
+    const ModelTensor& tensor = parts[i].tensor;
+    if (parts[i].full) {
+      entries.push_back(tensor);
+      entries.back().name.insert(0, model::kFullPrefix);
+    } else {
+      entries.push_back(
+          model::row_of_bytes(std::string(model::kPatchPrefix) + tensor.name, parts[i].data.size()));
+    }
+  }
+  const bool leaves_out = front.order.size() < parts.size();
+  if (!file.header.empty()) {
+    entries.push_back(model::row_of_bytes(std::string(model::kHeaderName), file.header.size()));
+  }
+  const ModelMetadata metadata = {
+      {"format", std::string(model::kPatchFormat)},
+      {"format_version", std::string(leaves_out ? model::kFormatThatLeavesOut : model::kPatchFormatVersion)},
+      {"old", digest_text(file.old_digest)},
+      {"new", digest_text(file.new_digest)},
+      {"from", file.from},
+      {"to", file.to}};
+  front.bytes = model_front(std::move(entries), metadata);
+  return front;
 }
 
 }  // namespace deltawire

@@ -63,46 +63,35 @@ void PatchFileWriter::close_entry(std::uint64_t bytes) {
   data_bytes_ += bytes;
 }
 
-// An error of writing an entry, which does not know the file's name.
-tl::unexpected<Error> PatchFileWriter::failed(const Error& error) const {
-  assert(added_ < entries_.size());
-  return error_in(path_, entries_[added_], error);
-}
-
 Result<TensorDigests> PatchFileWriter::add_patch(Model& from, const ModelTensor& old_tensor, Model& to,
                                                  const ModelTensor& new_tensor, const Work& work) {
-  auto writer = patch::PatchWriter::begin(file_.descriptor(), place(), new_tensor.bytes, new_tensor.type);
-  if (!writer) return failed(writer.error());
+  ASSIGN_OR_RETURN(auto writer, in_entry(patch::PatchWriter::begin(file_.descriptor(), place(),
+                                                                   new_tensor.bytes, new_tensor.type)));
   ASSIGN_OR_RETURN(const auto old_reader, from.open(old_tensor));
   std::vector<std::byte> before;
   const auto add = [&](Bytes piece) -> Status {
     before.resize(piece.size());
     RETURN_IF_ERROR(old_reader->next(before));
-    const Status added = writer->add(before, piece, work.means);
-    return added ? added : failed(added.error());
+    return in_entry(writer.add(before, piece, work.means));
   };
   RETURN_IF_ERROR(read_tensor(to, new_tensor, work, add));
   RETURN_IF_ERROR(old_reader->finish());
-  const auto bytes = writer->finish();
-  if (!bytes) return failed(bytes.error());
-  close_entry(*bytes);
-  return TensorDigests{writer->head().old_root, writer->head().new_root};
+  ASSIGN_OR_RETURN(const auto bytes, in_entry(writer.finish()));
+  close_entry(bytes);
+  return TensorDigests{writer.head().old_root, writer.head().new_root};
 }
 
 Result<std::uint64_t> PatchFileWriter::add_full(Model& model, const ModelTensor& tensor, const Work& work) {
   std::uint64_t at = place();
-  const auto copied = read_tensor(model, tensor, work, [&](Bytes piece) -> Status {
-    const Status written = write_at(file_.descriptor(), piece, at);
-    at += piece.size();
-    return written ? written : failed(written.error());
+  const auto copied = read_tensor(model, tensor, work, [&](Bytes piece) {
+    return in_entry(write_at(file_.descriptor(), piece, std::exchange(at, at + piece.size())));
   });
   if (copied) close_entry(tensor.bytes);
   return copied;
 }
 
 Status PatchFileWriter::add_text(std::string_view text) {
-  const Status written = write_at(file_.descriptor(), std::as_bytes(std::span(text)), place());
-  if (!written) return failed(written.error());
+  RETURN_IF_ERROR(in_entry(write_at(file_.descriptor(), std::as_bytes(std::span(text)), place())));
   close_entry(text.size());
   return {};
 }
@@ -121,12 +110,9 @@ Status PatchFileWriter::move_data(std::uint64_t header_room) {
   std::vector<std::byte> piece(kMovedAtOnce);
   for (std::uint64_t at = 0; at < data_bytes_; at += piece.size()) {
     piece.resize(std::min<std::uint64_t>(kMovedAtOnce, data_bytes_ - at));
-    const auto read = read_at(file_.descriptor(), piece, kModelLengthBytes + header_room_ + at);
-    if (!read) return error_in(path_, read.error());
-    if (const Status written = write_at(file_.descriptor(), piece, kModelLengthBytes + header_room + at);
-        !written) {
-      return error_in(path_, written.error());
-    }
+    const std::uint64_t to = kModelLengthBytes + header_room + at;
+    RETURN_IF_ERROR(in_file(read_at(file_.descriptor(), piece, to + header_room_ - header_room), path_));
+    RETURN_IF_ERROR(in_file(write_at(file_.descriptor(), piece, to), path_));
   }
   header_room_ = header_room;
   return {};
@@ -143,8 +129,7 @@ Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadat
   front += header_of(entries_, metadata);
   assert(front.size() <= kModelLengthBytes + header_room_);
   front.resize(kModelLengthBytes + header_room_, ' ');
-  const Status written = write_at(file_.descriptor(), std::as_bytes(std::span(front)), 0);
-  if (!written) return error_in(path_, written.error());
+  RETURN_IF_ERROR(in_file(write_at(file_.descriptor(), std::as_bytes(std::span(front)), 0), path_));
   // A patch is written behind the room for the longest table, and then moved.
   if (ftruncate(file_.descriptor(), static_cast<off_t>(place())) != 0) {
     return error_in(path_, io_error("cannot be cut to its length").value());

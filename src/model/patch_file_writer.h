@@ -50,7 +50,11 @@ class PatchFileWriter {
   std::uint64_t place() const noexcept { return kModelLengthBytes + header_room_ + data_bytes_; }
   void close_entry(std::uint64_t bytes);
   Status move_data(std::uint64_t header_room);
-  tl::unexpected<Error> failed(const Error& error) const;
+  // What writing an entry gives, which does not know the file's name.
+  template <class T>
+  Result<T> in_entry(Result<T> result) const {
+    return in_file(std::move(result), path_, entries_.at(added_));
+  }
 
   NewFile file_;
   std::string path_;

@@ -9,12 +9,16 @@
 
 namespace deltawire::model {
 
-namespace {
-
 std::string text_of(const ModelHeader& header, std::string_view key) {
   const auto at = header.metadata.find(std::string(key));
   return at == header.metadata.end() ? std::string() : at->second;
 }
+
+ModelTensor row_of_bytes(std::string name, std::uint64_t bytes) {
+  return {std::move(name), "U8", WeightType::kInt8, {bytes}, 0, bytes};
+}
+
+namespace {
 
 Result<std::uint64_t> digest_called(const ModelHeader& header, std::string_view key) {
   const std::string digits = text_of(header, key);

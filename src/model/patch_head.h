@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "deltawire/safetensors.h"
@@ -32,6 +33,12 @@ struct PatchHead {
 
 // Errors, without the file's name: kCorrupt, kUnsupportedVersion.
 Result<PatchHead> read_patch_head(const ModelHeader& header);
+
+// An entry of the header's `metadata`, or "" if it isn't there.
+std::string text_of(const ModelHeader& header, std::string_view key);
+
+// Of a patch, or a header.
+ModelTensor row_of_bytes(std::string name, std::uint64_t bytes);
 
 // The name of the tensor that an entry is for; "" for "header".
 std::string_view tensor_of(const ModelTensor& entry) noexcept;

@@ -18,16 +18,8 @@ std::string named(std::string_view prefix, const std::string& tensor_name) {
 Result<PatchEntries> PatchEntries::open(const std::string& path) {
   ASSIGN_OR_RETURN(auto file, ModelFile::open(path));
   PatchEntries entries(std::move(file));
-  const auto head = read_patch_head(entries.file().header());
-  if (!head) return error_in(path, head.error());
-  entries.head_ = *head;
+  ASSIGN_OR_RETURN(entries.head_, in_file(read_patch_head(entries.file().header()), path));
   return entries;
-}
-
-std::string PatchEntries::text(const std::string& key) const {
-  const auto& metadata = file_->header().metadata;
-  const auto at = metadata.find(key);
-  return at == metadata.end() ? std::string() : at->second;
 }
 
 bool PatchEntries::makes_header(std::string_view json) const {
@@ -47,9 +39,8 @@ std::uint64_t PatchEntries::tensors() const noexcept {
 }
 
 Result<patch::StoredPatch> PatchEntries::open_patch(const ModelTensor& entry) const {
-  auto opened = patch::StoredPatch::open(file_->descriptor(), file_->place_of(entry), entry.bytes);
-  if (!opened) return error_in(path(), entry, opened.error());
-  return opened;
+  return in_file(patch::StoredPatch::open(file_->descriptor(), file_->place_of(entry), entry.bytes), path(),
+                 entry);
 }
 
 Result<std::string> PatchEntries::new_header() const {
@@ -75,22 +66,21 @@ class PatchedModel::PatchedTensor final : public TensorReader {
 
   Status next(MutBytes out) override {
     RETURN_IF_ERROR(below_->next(out));
-    const Status applied = stored_.apply(out, out.data(), model_.work_.means);
-    return applied ? applied : named(applied.error());
+    return named(stored_.apply(out, out.data(), model_.work_.means));
   }
 
   Status finish() override {
     RETURN_IF_ERROR(below_->finish());
-    if (const Status sound = stored_.finish(); !sound) return named(sound.error());
+    RETURN_IF_ERROR(named(stored_.finish()));
     model_.from_digest(from_) = stored_.head().old_root;
     return {};
   }
 
  private:
   // A patch that was made from other weights may well be sound: the other file needs a look.
-  tl::unexpected<Error> named(const Error& error) const {
-    return error_in(error.code == ErrorCode::kMismatch ? model_.from_->name() : model_.name(),
-                    error.code == ErrorCode::kMismatch ? from_ : entry_, error);
+  Status named(const Status& result) const {
+    const bool is_of_other = !result && result.error().code == ErrorCode::kMismatch;
+    return in_file(result, (is_of_other ? *model_.from_ : model_).name(), is_of_other ? from_ : entry_);
   }
 
   PatchedModel& model_;
@@ -105,7 +95,7 @@ Result<std::unique_ptr<PatchedModel>> PatchedModel::make(std::unique_ptr<Model> 
   std::unique_ptr<PatchedModel> model(new PatchedModel(std::move(from), std::move(entries), work));
   model->from_digests_.resize(model->from_->header().tensors.size());
   RETURN_IF_ERROR(model->read_headers());
-  if (const Status sound = model->check_entries(); !sound) return error_in(model->name(), sound.error());
+  RETURN_IF_ERROR(in_file(model->check_entries(), model->name()));
   RETURN_IF_ERROR(model->check_header());
   return model;
 }

@@ -29,8 +29,7 @@ class PatchEntries {
   // Whether the new file's digest has this header; true if there is none.
   bool makes_header(std::string_view json) const;
 
-  // An entry of `metadata`, or "" if it isn't there.
-  std::string text(const std::string& key) const;
+  std::string text(std::string_view key) const { return text_of(file_->header(), key); }
 
   // The entries of the tensor, or null.
   const ModelTensor* patch_of(const std::string& tensor_name) const noexcept;

@@ -207,9 +207,8 @@ Status index_names(ModelHeader& header) {
 
 Status check_layout(ModelHeader& header) {
   assert(header.data_bytes == 0 && header.by_name.empty());
-  std::ranges::sort(header.tensors, [](const ModelTensor& a, const ModelTensor& b) {
-    return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
-  });
+  std::ranges::sort(header.tensors, {},
+                    [](const ModelTensor& each) { return std::tie(each.begin, each.bytes, each.name); });
   for (ModelTensor& tensor : header.tensors) {
     RETURN_IF_ERROR(check_kind(tensor));
     if (tensor.begin != header.data_bytes) {

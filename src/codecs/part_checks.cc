@@ -92,10 +92,15 @@ tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::u
   return fail(code, std::string(codec) + " chunk " + std::to_string(chunk) + ": " + std::string(text));
 }
 
+Status fault_status(std::string_view codec, std::uint64_t chunk, Fault fault) {
+  if (fault == nullptr) return {};
+  constexpr ErrorCode kCodes[] = {ErrorCode::kCorrupt, ErrorCode::kTruncated, ErrorCode::kOutputTooSmall};
+  return chunk_error(codec, kCodes[static_cast<std::size_t>(fault->code)], chunk, fault->text);
+}
+
 void add_section(std::vector<Section>& sections, std::string_view name, std::uint64_t bits) {
   if (bits == 0) return;
-  const auto at = std::find_if(sections.begin(), sections.end(),
-                               [name](const Section& section) { return section.name == name; });
+  const auto at = std::ranges::find(sections, name, &Section::name);
   if (at == sections.end()) {
     sections.push_back(Section{name, bits});
   } else {

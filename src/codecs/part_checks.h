@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/fault.h"
 #include "deltawire/codec.h"
 
 namespace deltawire {
@@ -46,18 +47,8 @@ Status check_scalar(std::string_view codec, std::string_view what, std::uint32_t
 tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::uint64_t chunk,
                                   std::string_view text);
 
-// The fault that a kernel found in a chunk as an error; a Status without one for kNone. Fault is an
-// enumeration of the codec's with kNone and kTruncated among its values, and kNoRoom where pairs may have
-// none: all others are kCorrupt.
-template <class Fault>
-Status fault_status(std::string_view codec, std::uint64_t chunk, Fault fault, std::string_view text) {
-  if (fault == Fault::kNone) return {};
-  ErrorCode code = fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt;
-  if constexpr (requires { Fault::kNoRoom; }) {
-    if (fault == Fault::kNoRoom) code = ErrorCode::kOutputTooSmall;
-  }
-  return chunk_error(codec, code, chunk, text);
-}
+// The fault that a kernel found in a chunk as an error; a Status without one for none.
+Status fault_status(std::string_view codec, std::uint64_t chunk, Fault fault);
 
 // Of a part whose chunk index has been checked.
 inline ChunkBytes chunk_of(const PartView& in, std::size_t chunk) noexcept {

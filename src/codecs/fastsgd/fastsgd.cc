@@ -65,29 +65,6 @@ constexpr CodecInfo info_with(bool error_feedback) {
 constexpr CodecInfo kInfo = info_with(false);
 constexpr CodecInfo kInfoWithResidual = info_with(true);
 
-std::string_view fault_text(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNone: return "no fault";
-    case Fault::kTruncated: return "the bytes end before the chunk does";
-    case Fault::kTrailingBytes: return "bytes follow a chunk without pairs";
-    case Fault::kPairCount: return "a number of pairs that this chunk can't have";
-    case Fault::kHead: return "more code bits or key bits than there are";
-    case Fault::kCode: return "a code beyond the threshold";
-    case Fault::kCodeRange: return "the codes don't fill the range that the head states";
-    case Fault::kFlag: return "a length flag that isn't the smallest";
-    case Fault::kKeyBits: return "no gap is as long as the head states";
-    case Fault::kKey: return "a key that is out of order or outside the tensor";
-    case Fault::kPadding: return "bits follow the last code or the last key";
-    case Fault::kNoRoom: return "more pairs than the slot has room for: give it room for its dimension";
-  }
-  return "unknown fault";
-}
-
-// The fault of chunk number `chunk` as an error; a Status without one for kNone.
-Status fault_status(Fault fault, std::uint64_t chunk) {
-  return deltawire::fault_status("fastsgd", chunk, fault, fault_text(fault));
-}
-
 // What a chunk's bits are spent on.
 struct ChunkSections {
   std::uint64_t head = 0;
@@ -151,20 +128,20 @@ struct PositionChunk {
 
 Fault read_position_chunk(const ChunkBytes& chunk, bool is_first, bool is_last,
                           PositionChunk& read) noexcept {
-  if (chunk.bytes < kLeastBytes) return Fault::kTruncated;
+  if (chunk.bytes < kLeastBytes) return &faults::kTruncated;
   Head& head = read.head;
   head.pairs = load_le<std::uint16_t>(chunk.at + kCodeBytes + 1);  // behind the code of the positions
-  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
-  if (head.pairs == 0 && !is_first) return Fault::kPairCount;
+  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return &faults::kPairCount;
+  if (head.pairs == 0 && !is_first) return &faults::kPairCount;
   const std::uint32_t codes = load_le<std::uint16_t>(chunk.at);
   head.base = codes & kMaxCode;
   head.code_bits = codes >> kMaxCodeBits;
-  if (head.code_bits > kMaxCodeBits || (head.pairs == 0 && codes != 0)) return Fault::kHead;
+  if (head.code_bits > kMaxCodeBits || (head.pairs == 0 && codes != 0)) return &faults::kHead;
   const std::uint32_t values = value_bytes(head);
-  if (values > chunk.bytes - kLeastBytes) return Fault::kTruncated;
+  if (values > chunk.bytes - kLeastBytes) return &faults::kTruncated;
   read.positions = {chunk.at + kCodeBytes, chunk.bytes - kCodeBytes - values};
   read.values = {chunk.at + chunk.bytes - values, values};
-  return Fault::kNone;
+  return nullptr;
 }
 
 // A chunk's keys, decoded before its values.
@@ -174,16 +151,14 @@ Status decode_position_chunk(const PositionKeys& form, const PositionChunk& read
                              const DecodeRules& rules, DecodeTarget& target, Keys& keys) {
   const sparse::ChunkContent content = form.positions.decode_chunk(
       read.positions, target.least_key, {.count = target.dimension, .positions = keys.data()});
-  if (content.fault != sparse::Fault::kNone) {
-    return deltawire::fault_status("fastsgd", number, content.fault, sparse::fault_text(content.fault));
-  }
+  RETURN_IF_ERROR(fault_status("fastsgd", number, content.fault));
   if (target.sink == Sink::kPairs && read.head.pairs > target.capacity - target.pairs) {
-    return fault_status(Fault::kNoRoom, number);
+    return fault_status("fastsgd", number, &faults::kNoRoom);
   }
   target.least_key = content.next;
   if (read.head.pairs == 0) return {};
-  return fault_status(form.kernels.place_values({keys.data(), read.head, read.values}, rules, target),
-                      number);
+  return fault_status("fastsgd", number,
+                      form.kernels.place_values({keys.data(), read.head, read.values}, rules, target));
 }
 
 // Decodes all chunks of a part, whose heads have been looked at.
@@ -194,7 +169,7 @@ Status decode_position_chunks(const PositionKeys& form, const PartView& in, cons
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     PositionChunk read;
     const Fault fault = read_position_chunk(chunk_of(in, i), i == 0, i + 1 == in.chunk_ends.size(), read);
-    if (fault != Fault::kNone) return fault_status(fault, i);
+    RETURN_IF_ERROR(fault_status("fastsgd", i, fault));
     RETURN_IF_ERROR(decode_position_chunk(form, read, i, rules, target, keys));
   }
   return {};
@@ -375,7 +350,7 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
       const Fault fault = parameters_.short_keys
                               ? read_position_chunk(chunk_of(in, i), i == 0, is_last, chunk)
                               : reference::read_head(chunk_of(in, i), i == 0, is_last, chunk.head);
-      if (fault != Fault::kNone) return fault_status(fault, i);
+      RETURN_IF_ERROR(fault_status("fastsgd", i, fault));
       pairs += chunk.head.pairs;
     }
     if (pairs > elements) {
@@ -401,7 +376,7 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
       for (std::size_t i = 0; i < count; ++i) row[i] = chunk_of(in, first + i);
       target.is_last = first + count == chunks;
       const Decoded decoded = kernels_.decode({row.data(), static_cast<std::uint32_t>(count)}, rules, target);
-      if (decoded.fault != Fault::kNone) return fault_status(decoded.fault, first + decoded.chunks);
+      RETURN_IF_ERROR(fault_status("fastsgd", first + decoded.chunks, decoded.fault));
     }
     return {};
   }

@@ -11,6 +11,7 @@
 #include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/fault.h"
 #include "codecs/kernels/pairs.h"
 #include "codecs/target_id.h"
 
@@ -106,21 +107,24 @@ struct GapLengths {
   }
 };
 
-// What is wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,      // the bytes end before the chunk does
-  kTrailingBytes,  // bytes after the last key
-  kPairCount,      // more than kChunkPairs, too few before the last chunk, or none in one of several
-  kHead,           // a reserved bit, or more code or key bits than there can be
-  kCode,           // a code beyond the threshold, or of value 0
-  kCodeRange,      // the smallest code isn't the base, or the largest doesn't need the bits
-  kFlag,           // a length flag that is larger than the gap needs
-  kKeyBits,        // the longest gap doesn't need the key bits
-  kKey,            // a key that isn't above the one before it, or not below the dimension
-  kPadding,        // a set bit after the last code or the last key
-  kNoRoom,         // more pairs than the receiver's slot has room for
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
+
+using deltawire::faults::kNoRoom;
+using deltawire::faults::kTruncated;
+inline constexpr ChunkFault kTrailingBytes = {"bytes follow a chunk without pairs"};
+// More than kChunkPairs, too few before the last chunk, or none in one of several.
+inline constexpr ChunkFault kPairCount = {"a number of pairs that this chunk can't have"};
+inline constexpr ChunkFault kHead = {"more code bits or key bits than there are"};  // or a reserved bit
+inline constexpr ChunkFault kCode = {"a code beyond the threshold"};                // or of value 0
+// The smallest isn't the base, or the largest doesn't need the bits.
+inline constexpr ChunkFault kCodeRange = {"the codes don't fill the range that the head states"};
+inline constexpr ChunkFault kFlag = {"a length flag that isn't the smallest"};
+inline constexpr ChunkFault kKeyBits = {"no gap is as long as the head states"};
+inline constexpr ChunkFault kKey = {"a key that is out of order or outside the tensor"};
+inline constexpr ChunkFault kPadding = {"bits follow the last code or the last key"};
+
+}  // namespace faults
 
 struct Head {
   std::uint32_t pairs = 0;
@@ -177,7 +181,7 @@ struct ChunkRow {
 // How many chunks of a row have been decoded, and what is wrong with the next.
 struct Decoded {
   std::uint32_t chunks = 0;
-  Fault fault = Fault::kNone;
+  Fault fault = nullptr;
 };
 
 struct Counts {

@@ -165,10 +165,10 @@ struct GapReader {
     const unsigned length = lengths.of_flag[flag];
     gap = gaps.peek() & ((std::uint64_t{1} << length) - 1);
     gaps.position += length;
-    if (gaps.exhausted()) return Fault::kTruncated;
-    if (gap < lengths.least[flag]) return Fault::kFlag;
+    if (gaps.exhausted()) return &faults::kTruncated;
+    if (gap < lengths.least[flag]) return &faults::kFlag;
     all_gaps |= static_cast<std::uint32_t>(gap);
-    return Fault::kNone;
+    return nullptr;
   }
 
   bool at_clean_end() const noexcept { return flags.at_clean_end() && gaps.at_clean_end(); }
@@ -177,39 +177,39 @@ struct GapReader {
 template <Sink kSink>
 Fault read_pairs(const Head& head, const DecodeRules& rules, const ChunkStreams& streams,
                  DecodeTarget& part) noexcept {
-  if (kSink == Sink::kPairs && head.pairs > part.capacity - part.pairs) return Fault::kNoRoom;
+  if (kSink == Sink::kPairs && head.pairs > part.capacity - part.pairs) return &faults::kNoRoom;
   DecodeTarget target = part;  // a copy that no store can alias
   const GapLengths lengths(head.key_bits, rules.flag_bits);
   CodeReader values(rules, head, target.scale, streams.values);
   GapReader gaps{streams.flags, streams.gaps, rules.flag_bits};
   std::uint64_t key = head.first_key;
-  if (key < target.least_key) return Fault::kKey;
+  if (key < target.least_key) return &faults::kKey;
   for (std::uint32_t i = 0; i < head.pairs; ++i) {
     if (i > 0) {
       std::uint64_t gap = 0;
-      const Fault fault = head.key_bits > 0 ? gaps.next(lengths, gap) : Fault::kNone;
-      if (fault != Fault::kNone) return fault;
+      const Fault fault = head.key_bits > 0 ? gaps.next(lengths, gap) : nullptr;
+      if (fault != nullptr) return fault;
       key += gap + 1;
     }
-    if (key >= target.dimension) return Fault::kKey;
+    if (key >= target.dimension) return &faults::kKey;
     float value = 0;
-    if (!values.next(value)) return Fault::kCode;
+    if (!values.next(value)) return &faults::kCode;
     put_pair<kSink>(key, value, target);
   }
   part.pairs = target.pairs;
   part.least_key = key + 1;
-  if (!values.fill_range()) return Fault::kCodeRange;
-  if (bit_width(gaps.all_gaps) != head.key_bits) return Fault::kKeyBits;
-  return values.at_clean_end() && gaps.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  if (!values.fill_range()) return &faults::kCodeRange;
+  if (bit_width(gaps.all_gaps) != head.key_bits) return &faults::kKeyBits;
+  return values.at_clean_end() && gaps.at_clean_end() ? nullptr : &faults::kPadding;
 }
 
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
   Head head{};
   const Fault wrong_head = read_head(chunk, target.least_key == 0, target.is_last, head);
-  if (wrong_head != Fault::kNone) return wrong_head;
-  if (head.pairs == 0) return Fault::kNone;
+  if (wrong_head != nullptr) return wrong_head;
+  if (head.pairs == 0) return nullptr;
   const ChunkStreams streams = streams_of(chunk, head, rules.flag_bits);
-  if (streams.are_cut) return Fault::kTruncated;
+  if (streams.are_cut) return &faults::kTruncated;
   return for_sink(target.sink, [&]<Sink kSink>() { return read_pairs<kSink>(head, rules, streams, target); });
 }
 
@@ -221,7 +221,7 @@ Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& 
   for (; decoded.chunks < row.chunks; ++decoded.chunks) {
     target.is_last = ends_part && decoded.chunks + 1 == row.chunks;
     decoded.fault = decode_chunk(row.at[decoded.chunks], rules, target);
-    if (decoded.fault != Fault::kNone) break;
+    if (decoded.fault != nullptr) break;
   }
   target.is_last = ends_part;
   return decoded;
@@ -235,12 +235,12 @@ Fault place(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& pa
   CodeReader values(rules, chunk.head, target.scale, chunk.values);
   for (std::uint32_t i = 0; i < chunk.head.pairs; ++i) {
     float value = 0;
-    if (!values.next(value)) return Fault::kCode;
+    if (!values.next(value)) return &faults::kCode;
     put_pair<kSink>(chunk.keys[i], value, target);
   }
   part.pairs = target.pairs;
-  if (!values.fill_range()) return Fault::kCodeRange;
-  return values.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  if (!values.fill_range()) return &faults::kCodeRange;
+  return values.at_clean_end() ? nullptr : &faults::kPadding;
 }
 
 }  // namespace

@@ -187,20 +187,20 @@ std::uint32_t write_chunk(const ChunkPairs& chunk, unsigned flag_bits, std::byte
 }
 
 Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head) {
-  if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
+  if (chunk.bytes < kEmptyHeadBytes) return &faults::kTruncated;
   head.pairs = load_le<std::uint16_t>(chunk.at);
-  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
+  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return &faults::kPairCount;
   if (head.pairs == 0) {
-    if (!is_first) return Fault::kPairCount;
-    return chunk.bytes > kEmptyHeadBytes ? Fault::kTrailingBytes : Fault::kNone;
+    if (!is_first) return &faults::kPairCount;
+    return chunk.bytes > kEmptyHeadBytes ? &faults::kTrailingBytes : nullptr;
   }
-  if (chunk.bytes < kHeadBytes) return Fault::kTruncated;
+  if (chunk.bytes < kHeadBytes) return &faults::kTruncated;
   const std::uint32_t codes = load_le<std::uint16_t>(chunk.at + 2);
   head.base = codes & kMaxCode;
   head.code_bits = codes >> kMaxCodeBits;
   head.key_bits = static_cast<unsigned>(chunk.at[4]);
   head.first_key = load_le<std::uint32_t>(chunk.at + 5);
-  return head.code_bits > kMaxCodeBits || head.key_bits > kMaxKeyBits ? Fault::kHead : Fault::kNone;
+  return head.code_bits > kMaxCodeBits || head.key_bits > kMaxKeyBits ? &faults::kHead : nullptr;
 }
 
 extern constexpr Kernels kKernels = {sum,         smallest,   count_at_least, collect,     quantize,

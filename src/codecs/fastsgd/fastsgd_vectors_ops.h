@@ -194,7 +194,7 @@ struct ChunkReader {
 template <Sink kSink>
 bool decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
   Head head{};
-  if (read_head(chunk, target.least_key == 0, target.is_last, head) != Fault::kNone) return false;
+  if (read_head(chunk, target.least_key == 0, target.is_last, head) != nullptr) return false;
   if (head.pairs == 0) return false;
   ChunkReader<kSink> reader(chunk, head, rules);
   if (!reader.open(rules, target)) return false;
@@ -221,7 +221,7 @@ Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& 
     // The chunk is invalid, or not one for vectors; then nothing has been written.
     target = before;
     decoded.fault = kernels_for(TargetId::kReference).decode({&chunk, 1}, rules, target).fault;
-    if (decoded.fault != Fault::kNone) break;
+    if (decoded.fault != nullptr) break;
   }
   target.is_last = ends_part;
   return decoded;
@@ -275,7 +275,7 @@ bool place_tiles_for(const KeyedValues& chunk, const DecodeRules& rules, DecodeT
 
 Fault place_values(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {
   const DecodeTarget before = target;
-  if (place_tiles_for(chunk, rules, target)) return Fault::kNone;
+  if (place_tiles_for(chunk, rules, target)) return nullptr;
   target = before;
   return kernels_for(TargetId::kReference).place_values(chunk, rules, target);
 }

@@ -71,28 +71,6 @@ struct Parameters {
   const CodecInfo& info() const noexcept;
 };
 
-std::string_view fault_text(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNone: return "no fault";
-    case Fault::kTruncated: return "the bytes end before the chunk does";
-    case Fault::kChunkMode: return "the first byte is of no known mode";
-    case Fault::kBlockMode: return "unknown block mode";
-    case Fault::kBlockIndex: return "the ends of blocks don't grow";
-    case Fault::kTrailingBytes: return "bytes follow the last element";
-    case Fault::kTableWindow:
-      return "the table's exponents are out of range or too far apart, or a window has an unused end";
-    case Fault::kTableLength: return "a code longer than 8 bits";
-    case Fault::kTablePadding: return "the table's padding isn't 0";
-    case Fault::kTableKraft: return "the table's lengths make no complete code";
-    case Fault::kLaneState: return "a lane begins with too few bits, or has no end bit";
-    case Fault::kLaneEnd: return "a lane doesn't end empty";
-    case Fault::kBytesLeft: return "bytes of a block's stream are left over";
-    case Fault::kEscape: return "an escape for a symbol that has a code or doesn't exist";
-    case Fault::kTinyZero: return "a zero among the subnormals";
-  }
-  return "unknown fault";
-}
-
 constexpr CodecInfo kInfo = info_with(false, true, false);
 constexpr CodecInfo kLosslessInfo = info_with(true, false, false);
 constexpr CodecInfo kUniformCutInfo = info_with(false, false, false);
@@ -161,8 +139,7 @@ class Gcomp final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = elements_of_chunk(out.count, i, kChunkElements);
       assert(target.count > 0 && target.count <= kChunkElements);
-      const Fault fault = decode(chunk_of(in, i), target, exec.workers);
-      if (fault != Fault::kNone) return fault_status("gcomp", i, fault, fault_text(fault));
+      RETURN_IF_ERROR(fault_status("gcomp", i, decode(chunk_of(in, i), target, exec.workers)));
       target.slot += target.count;
     }
     return {};
@@ -174,8 +151,7 @@ class Gcomp final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const Target target{.slot = values.data(), .count = elements_of_chunk(count, i, kChunkElements)};
       const ChunkBytes chunk = chunk_of(in, i);
-      const Fault fault = decode(chunk, target, nullptr);
-      if (fault != Fault::kNone) return fault_status("gcomp", i, fault, fault_text(fault));
+      RETURN_IF_ERROR(fault_status("gcomp", i, decode(chunk, target, nullptr)));
       describe_chunk(chunk, target.count, found);
     }
     for (const Section& section : found) add_section(sections, section.name, section.bits);
@@ -184,7 +160,7 @@ class Gcomp final : public Codec {
 
  private:
   Fault decode(const ChunkBytes& chunk, const Target& target, Workers* workers) const {
-    if (is_of_halves(chunk.at[0]) && !may_be_of_halves(mode_of(chunk.at[0]))) return Fault::kChunkMode;
+    if (is_of_halves(chunk.at[0]) && !may_be_of_halves(mode_of(chunk.at[0]))) return &faults::kChunkMode;
     return decode_chunk(kernels_, chunk, target, workers);
   }
 

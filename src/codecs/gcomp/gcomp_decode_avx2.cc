@@ -171,7 +171,7 @@ template <bool kWhole, Deliver kDeliver>
     }
     deliver<kDeliver>(bits, scale, slot + kVectorWords * vector);
   }
-  return _mm256_testz_si256(wrong, wrong) != 0 ? Fault::kNone : Fault::kTinyZero;
+  return _mm256_testz_si256(wrong, wrong) != 0 ? nullptr : &faults::kTinyZero;
 }
 
 template <bool kWhole>
@@ -211,26 +211,26 @@ struct Decoder {
     if constexpr (!kTail) read_codes<kWhole, kTail>(code_table, lanes, count, codes);
     if (kWhole && !escapes && _mm256_testz_si256(any_zero, any_zero) != 0) {
       decode_dense<kDeliver>(stretch, at, scale, slot);
-      return Fault::kNone;
+      return nullptr;
     }
     const Fault fault = decode_any<kWhole, kDeliver>(stretch, mantissas, at, scale, slot);
-    return legal ? fault : Fault::kEscape;
+    return legal ? fault : &faults::kEscape;
   }
 
   [[gnu::always_inline]] Fault open(const std::byte* states) noexcept {
-    if (!open_lanes(states, lanes)) return Fault::kLaneState;
+    if (!open_lanes(states, lanes)) return &faults::kLaneState;
     alignas(32) std::uint32_t held[kMaxMantissaLanes] = {};
     alignas(32) std::uint32_t filled[kMaxMantissaLanes] = {};
     for (unsigned lane = 0; !kWhole && lane < kMaxMantissaLanes; ++lane) {
       const std::byte* const at = states + (kMaxLanes + lane) * kStateBytes;
-      if (!open_lane(at, 0, held[lane], filled[lane])) return Fault::kLaneState;
+      if (!open_lane(at, 0, held[lane], filled[lane])) return &faults::kLaneState;
     }
     for (unsigned half = 0; half < 2; ++half) {
       mantissas.held[half] = load_words(held + kVectorWords * half);
       mantissas.filled[half] = load_words(filled + kVectorWords * half);
     }
     read_codes<kWhole, false>(code_table, lanes, kMaxStretch, codes);
-    return Fault::kNone;
+    return nullptr;
   }
 
   template <Deliver kDeliver>
@@ -242,7 +242,7 @@ struct Decoder {
   Fault close() const noexcept {
     const __m256i left = _mm256_or_si256(_mm256_or_si256(mantissas.held[0], mantissas.held[1]),
                                          _mm256_or_si256(mantissas.filled[0], mantissas.filled[1]));
-    return all_ended(lanes) && _mm256_testz_si256(left, left) != 0 ? Fault::kNone : Fault::kLaneEnd;
+    return all_ended(lanes) && _mm256_testz_si256(left, left) != 0 ? nullptr : &faults::kLaneEnd;
   }
 };
 

@@ -362,7 +362,7 @@ template <bool kWhole, bool kTail, Deliver kDeliver>
       deliver<kDeliver>(assemble_dense(exponent_of(vector), behind), 0xFFFF, scale, slot + 16 * vector);
     }
     at -= kMaxStretch * kSignMantissaBytes;
-    return Fault::kNone;
+    return nullptr;
   }
   const __m512i widths[2] = {widths_of(look, rows[0].lengths), widths_of(look, rows[1].lengths)};
   __mmask16 wrong = 0;
@@ -381,8 +381,8 @@ template <bool kWhole, bool kTail, Deliver kDeliver>
     const __mmask16 present = kTail ? first_lanes(count, 16 * vector) : 0xFFFF;
     deliver<kDeliver>(bits, present, scale, slot + 16 * vector);
   }
-  if (!legal) return Fault::kEscape;
-  return wrong == 0 ? Fault::kNone : Fault::kTinyZero;
+  if (!legal) return &faults::kEscape;
+  return wrong == 0 ? nullptr : &faults::kTinyZero;
 }
 
 // False if a lane has no end bit, or too few bits below it.
@@ -412,19 +412,19 @@ Fault close(const Lanes& lanes) noexcept {
     left = _mm512_or_si512(left, _mm512_or_si512(lanes.next[i], lanes.later[i]));
     left = _mm512_or_si512(left, lanes.held[i]);
   }
-  return _mm512_test_epi32_mask(left, left) == 0 ? Fault::kNone : Fault::kLaneEnd;
+  return _mm512_test_epi32_mask(left, left) == 0 ? nullptr : &faults::kLaneEnd;
 }
 
 template <bool kWhole, Deliver kDeliver>
 Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
   Stream stream{body.at, body.at + body.stream_bytes};
   Lanes opened;
-  if (!open(stream.at, kWhole, opened)) return Fault::kLaneState;
+  if (!open(stream.at, kWhole, opened)) return &faults::kLaneState;
   Lanes lanes = opened;  // its address never escapes, so it stays in registers
   const Look look = load_look(table);
   const __m512 scale = _mm512_set1_ps(target.scale);
   StreamEnd end;
-  Fault fault = Fault::kNone;
+  Fault fault = nullptr;
   std::uint32_t begin = 0;
   for (; begin < target.count; begin += kMaxStretch) {
     const std::uint32_t count = target.count - begin;
@@ -438,11 +438,11 @@ Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Targe
       constexpr Deliver kPlain = kDeliver == Deliver::kStream ? Deliver::kOverwrite : kDeliver;
       fault = decode_stretch<kWhole, true, kPlain>(table, look, lanes, count, at, scale, target.slot + begin);
     }
-    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return Fault::kTruncated;
-    if (fault != Fault::kNone) return fault;
+    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return &faults::kTruncated;
+    if (fault != nullptr) return fault;
   }
   if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
-  return stream.at == stream.begin ? close(lanes) : Fault::kBytesLeft;
+  return stream.at == stream.begin ? close(lanes) : &faults::kBytesLeft;
 }
 
 // A whole block of a whole chunk while it is decoded.
@@ -469,7 +469,7 @@ template <Deliver kDeliver>
   fetch_early<kDeliver>(at, slot);
   const Fault fault =
       decode_stretch<true, false, kDeliver>(table, look, block.lanes, kMaxStretch, at, scale, slot);
-  return advance(block.stream, static_cast<std::uint32_t>(from - at)) && fault == Fault::kNone;
+  return advance(block.stream, static_cast<std::uint32_t>(from - at)) && fault == nullptr;
 }
 
 template <Deliver kDeliver>
@@ -486,7 +486,7 @@ bool decode_by_turns(const BlockBytes (&bodies)[2], const DecodeTable& table,
   }
   if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
   const bool all_read = first.stream.at == first.stream.begin && second.stream.at == second.stream.begin;
-  return legal && all_read && close(first.lanes) == Fault::kNone && close(second.lanes) == Fault::kNone;
+  return legal && all_read && close(first.lanes) == nullptr && close(second.lanes) == nullptr;
 }
 
 // `payload` may be null: zeros.

@@ -287,7 +287,7 @@ struct Decoder {
     }
     const std::byte* const behind = states + kMaxLanes * kStateBytes;
     if constexpr (!kWhole) good &= open_sixteen(behind, 0, lanes.mantissas, lanes.filled);
-    return good ? Fault::kNone : Fault::kLaneState;
+    return good ? nullptr : &faults::kLaneState;
   }
 
   template <Deliver kDeliver>
@@ -301,11 +301,11 @@ struct Decoder {
     refill(lanes, at);
     const std::byte* const behind = at;
     const std::uint32_t zeros = read_values<kWhole, kDeliver>(stretch, lanes, at, scale, slot);
-    if (!legal) return Fault::kEscape;
-    if constexpr (!kWhole) return Fault::kNone;
+    if (!legal) return &faults::kEscape;
+    if constexpr (!kWhole) return nullptr;
     // What has bytes is no +0.
     const auto some = static_cast<std::uint32_t>(behind - at) / kSignMantissaBytes;
-    return zeros + some == kMaxStretch ? Fault::kNone : Fault::kTinyZero;
+    return zeros + some == kMaxStretch ? nullptr : &faults::kTinyZero;
   }
 
   Fault close() const noexcept {
@@ -323,7 +323,7 @@ struct Decoder {
       }
       bits = vorrq_u8(bits, load_bytes(lanes.filled));
     }
-    return vmaxvq_u32(left) == 0 && vmaxvq_u8(bits) == 0 ? Fault::kNone : Fault::kLaneEnd;
+    return vmaxvq_u32(left) == 0 && vmaxvq_u8(bits) == 0 ? nullptr : &faults::kLaneEnd;
   }
 };
 

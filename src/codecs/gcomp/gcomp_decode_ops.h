@@ -104,14 +104,14 @@ template <Deliver kDeliver, class Decoder>
 [[gnu::always_inline]] inline Fault decode_by(Decoder& decoder, const BlockBytes& body,
                                               const Target& target) noexcept {
   Stream stream{body.at, body.at + body.stream_bytes};
-  if (const Fault fault = decoder.open(stream.at); fault != Fault::kNone) return fault;
+  if (const Fault fault = decoder.open(stream.at); fault != nullptr) return fault;
   StreamEnd end;
   for (std::uint32_t begin = 0; begin < target.count; begin += kMaxStretch) {
     const std::uint32_t count = target.count - begin;
     const std::byte* const from = readable(stream, end);
     const std::byte* at = from;
     fetch_early<kDeliver>(at, target.slot + begin);
-    Fault fault = Fault::kNone;
+    Fault fault = nullptr;
     if (count >= kMaxStretch) [[likely]] {
       fault = decoder.template stretch<kDeliver>(kMaxStretch, at, target.slot + begin);
     } else {
@@ -121,10 +121,10 @@ template <Deliver kDeliver, class Decoder>
       fault = decoder.template stretch<kPlain>(count, at, last);
       std::memcpy(target.slot + begin, last, count * sizeof(float));
     }
-    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return Fault::kTruncated;
-    if (fault != Fault::kNone) return fault;
+    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return &faults::kTruncated;
+    if (fault != nullptr) return fault;
   }
-  return stream.at == stream.begin ? decoder.close() : Fault::kBytesLeft;
+  return stream.at == stream.begin ? decoder.close() : &faults::kBytesLeft;
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -146,30 +146,30 @@ Fault decode_stretch(const DecodeTable& table, Lanes& lanes, Stretch& stretch, c
   } else {
     tiny = take_mantissas(stretch, at, bits);
   }
-  if (!escapes) return Fault::kEscape;
-  return tiny ? Fault::kNone : Fault::kTinyZero;
+  if (!escapes) return &faults::kEscape;
+  return tiny ? nullptr : &faults::kTinyZero;
 }
 
 Fault open(const std::byte* states, Lanes& lanes) noexcept {
   const std::byte* at = states;
   for (unsigned lane = 0; lane < lanes.count; ++lane, at += kStateBytes) {
-    if (!open_lane(at, kWordBits, lanes.codes[lane], lanes.held[lane])) return Fault::kLaneState;
+    if (!open_lane(at, kWordBits, lanes.codes[lane], lanes.held[lane])) return &faults::kLaneState;
   }
   for (unsigned lane = 0; lane < lanes.mantissa_count; ++lane, at += kStateBytes) {
-    if (!open_lane(at, 0, lanes.mantissas[lane], lanes.filled[lane])) return Fault::kLaneState;
+    if (!open_lane(at, 0, lanes.mantissas[lane], lanes.filled[lane])) return &faults::kLaneState;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 Fault close(const Lanes& lanes, const Stream& stream) noexcept {
-  if (stream.at != stream.begin) return Fault::kBytesLeft;
+  if (stream.at != stream.begin) return &faults::kBytesLeft;
   for (unsigned lane = 0; lane < lanes.count; ++lane) {
-    if (lanes.codes[lane] != 0 || lanes.held[lane] != kWordBits) return Fault::kLaneEnd;
+    if (lanes.codes[lane] != 0 || lanes.held[lane] != kWordBits) return &faults::kLaneEnd;
   }
   for (unsigned lane = 0; lane < lanes.mantissa_count; ++lane) {
-    if (lanes.mantissas[lane] != 0 || lanes.filled[lane] != 0) return Fault::kLaneEnd;
+    if (lanes.mantissas[lane] != 0 || lanes.filled[lane] != 0) return &faults::kLaneEnd;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Targe
   lanes.count = lanes_for(target.count);
   lanes.mantissa_count = table.in_bytes ? 0 : mantissa_lanes_for(lanes.count);
   Stream stream{body.at, body.at + body.stream_bytes};
-  if (const Fault fault = open(stream.at, lanes); fault != Fault::kNone) return fault;
+  if (const Fault fault = open(stream.at, lanes); fault != nullptr) return fault;
   const std::uint32_t size = 2 * lanes.count;
   Stretch stretch;
   StreamEnd end;
@@ -189,8 +189,8 @@ Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Targe
     const std::byte* const from = readable(stream, end);
     const std::byte* at = from;
     const Fault fault = decode_stretch(table, lanes, stretch, at, bits);
-    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return Fault::kTruncated;
-    if (fault != Fault::kNone) return fault;
+    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return &faults::kTruncated;
+    if (fault != nullptr) return fault;
     deliver(bits, stretch.count, target, target.slot + begin);
   }
   return close(lanes, stream);

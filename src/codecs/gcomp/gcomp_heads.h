@@ -57,7 +57,7 @@ inline Fault read_half_head(std::uint32_t number, ChunkHead& head) noexcept {
   }
   const bool coded = head.mode == ChunkMode::kWhole || head.mode == ChunkMode::kCut;
   const bool known = coded && head.table_id == 0 && head.precision.is_half();
-  return known ? Fault::kNone : Fault::kChunkMode;
+  return known ? nullptr : &faults::kChunkMode;
 }
 
 // kChunkMode for bits that mean nothing: a static table has a level exactly where mantissas are cut.
@@ -70,7 +70,7 @@ inline Fault read_head(std::byte first, ChunkHead& head) noexcept {
   const bool coded = head.mode == ChunkMode::kWhole || head.mode == ChunkMode::kCut;
   const bool leveled = head.mode == ChunkMode::kCut && head.table_id != 0;
   const bool known = head.table_id <= (coded ? kStaticTables : 0U) && leveled == (head.level != 0);
-  return known ? Fault::kNone : Fault::kChunkMode;
+  return known ? nullptr : &faults::kChunkMode;
 }
 
 inline TableBytes table_bytes(const ChunkHead& head, const ChunkBytes& chunk) noexcept {
@@ -89,9 +89,9 @@ struct BlockArea {
 inline Fault open_blocks(const std::byte* at, std::uint32_t bytes, std::uint32_t count,
                          BlockArea& area) noexcept {
   const std::uint32_t index_bytes = (count - 1) * kIndexEntryBytes;
-  if (bytes < index_bytes) return Fault::kTruncated;
+  if (bytes < index_bytes) return &faults::kTruncated;
   area = {at, at + index_bytes, count, bytes - index_bytes};
-  return Fault::kNone;
+  return nullptr;
 }
 
 // A coded block begins with 3 bytes: in the low bits its mode, above them the size of its stream.
@@ -106,13 +106,13 @@ inline void write_coded_head(std::uint32_t stream_bytes, std::byte* out) noexcep
 // Finds the stream of a coded block of `count` values, and that all of it and its lanes are there.
 inline Fault open_coded(const ChunkBytes& block, std::uint32_t count, bool in_bytes,
                         BlockBytes& out) noexcept {
-  if (block.bytes < kCodedHeadBytes) return Fault::kTruncated;
+  if (block.bytes < kCodedHeadBytes) return &faults::kTruncated;
   std::uint32_t head = 0;
   for (unsigned i = 0; i < kCodedHeadBytes; ++i) head |= std::to_integer<std::uint32_t>(block.at[i]) << 8 * i;
   out = {block.at + kCodedHeadBytes, head >> kBlockModeBits};
   const std::uint32_t bytes = kCodedHeadBytes + out.stream_bytes + states_bytes(count, in_bytes);
-  if (block.bytes < bytes) return Fault::kTruncated;
-  return block.bytes > bytes ? Fault::kTrailingBytes : Fault::kNone;
+  if (block.bytes < bytes) return &faults::kTruncated;
+  return block.bytes > bytes ? &faults::kTrailingBytes : nullptr;
 }
 
 // The mode of a block; kBlockMode for bits that mean nothing.
@@ -120,7 +120,7 @@ inline Fault read_block_mode(std::byte first, BlockMode& mode) noexcept {
   const auto value = std::to_integer<std::uint32_t>(first);
   mode = static_cast<BlockMode>(value & 3);
   const bool known = mode == BlockMode::kCoded || value <= static_cast<std::uint32_t>(BlockMode::kZeros);
-  return known ? Fault::kNone : Fault::kBlockMode;
+  return known ? nullptr : &faults::kBlockMode;
 }
 
 // The bytes of block `block`, its mode included. Blocks have at least one byte, so ends grow strictly.
@@ -131,10 +131,10 @@ inline Fault block_bytes(const BlockArea& area, std::uint32_t block, ChunkBytes&
   const std::uint32_t begin = block > 0 ? end_of(block - 1) : 0;
   const std::uint32_t end = end_of(block);
   // The last end is what is there. Ends beyond it mean that the rest is missing.
-  if (end > area.bytes || (block + 1 == area.count && end <= begin)) return Fault::kTruncated;
-  if (end <= begin) return Fault::kBlockIndex;
+  if (end > area.bytes || (block + 1 == area.count && end <= begin)) return &faults::kTruncated;
+  if (end <= begin) return &faults::kBlockIndex;
   out = {area.blocks + begin, end - begin};
-  return Fault::kNone;
+  return nullptr;
 }
 
 inline constexpr std::uint32_t kMaxHeadBytes = 1 + kMaxTableBytes + (kMaxBlocks - 1) * kIndexEntryBytes;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
+#include "codecs/kernels/fault.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::gcomp {
@@ -208,24 +209,26 @@ struct EncodedBlock {
   bool zeros = false;  // every value that a decoder will see is +0
 };
 
-// What is wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,      // the bytes end before the chunk does
-  kChunkMode,      // unknown bits in the chunk's first byte
-  kBlockMode,      // block mode above 2
-  kBlockIndex,     // ends of blocks that don't grow, or lie outside
-  kTrailingBytes,  // bytes after the last element
-  kTableWindow,    // a window of exponents outside its range, with an unused end, or too far from the others
-  kTableLength,    // a code length above 8
-  kTablePadding,   // a set padding bit
-  kTableKraft,     // lengths that no complete code has
-  kLaneState,      // a lane without an end bit, or of codes with fewer than 16 bits
-  kLaneEnd,        // a lane that doesn't end as encoders begin
-  kBytesLeft,      // bytes of the stream that nothing asked for
-  kEscape,         // an escape for what has a code or doesn't exist
-  kTinyZero,       // +0 as a kept tiny value
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
+
+using deltawire::faults::kTruncated;
+inline constexpr ChunkFault kChunkMode = {"the first byte is of no known mode"};
+inline constexpr ChunkFault kBlockMode = {"unknown block mode"};
+inline constexpr ChunkFault kBlockIndex = {"the ends of blocks don't grow"};
+inline constexpr ChunkFault kTrailingBytes = {"bytes follow the last element"};
+inline constexpr ChunkFault kTableWindow = {
+    "the table's exponents are out of range or too far apart, or a window has an unused end"};
+inline constexpr ChunkFault kTableLength = {"a code longer than 8 bits"};
+inline constexpr ChunkFault kTablePadding = {"the table's padding isn't 0"};
+inline constexpr ChunkFault kTableKraft = {"the table's lengths make no complete code"};
+inline constexpr ChunkFault kLaneState = {"a lane begins with too few bits, or has no end bit"};
+inline constexpr ChunkFault kLaneEnd = {"a lane doesn't end empty"};
+inline constexpr ChunkFault kBytesLeft = {"bytes of a block's stream are left over"};
+inline constexpr ChunkFault kEscape = {"an escape for a symbol that has a code or doesn't exist"};
+inline constexpr ChunkFault kTinyZero = {"a zero among the subnormals"};
+
+}  // namespace faults
 
 // The stream of a coded block; its lanes, states_bytes() of them, stand behind it. They may be any bytes.
 struct BlockBytes {

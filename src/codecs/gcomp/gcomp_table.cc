@@ -323,28 +323,28 @@ class TableReader {
     const std::uint32_t pair = next();
     low = static_cast<std::uint8_t>(pair & 0xF);
     high = static_cast<std::uint8_t>(pair >> kNibbleBits);
-    return low <= kMaxCodeBits && high <= kMaxCodeBits ? Fault::kNone : Fault::kTableLength;
+    return low <= kMaxCodeBits && high <= kMaxCodeBits ? nullptr : &faults::kTableLength;
   }
 
   Fault next_window(ReadLengths& lengths, std::uint32_t level) noexcept {
     const std::uint32_t count = next();
     const std::uint32_t first = next();
     if (count == 0 || count > kWindow || first == 0 || first + count - 1 > last_exponent(level)) {
-      return truncated_ ? Fault::kTruncated : Fault::kTableWindow;
+      return truncated_ ? &faults::kTruncated : &faults::kTableWindow;
     }
     std::uint8_t* bits = lengths.bits + level * 256 + first;
     for (std::uint32_t i = 0; i < count; i += 2) {
       std::uint8_t second = 0;
-      if (const Fault fault = next_pair(bits[i], second); fault != Fault::kNone) return fault;
+      if (const Fault fault = next_pair(bits[i], second); fault != nullptr) return fault;
       if (i + 1 < count) {
         bits[i + 1] = second;
       } else if (second != 0) {
-        return Fault::kTablePadding;
+        return &faults::kTablePadding;
       }
     }
     lengths.lowest = std::min(lengths.lowest, first);
     lengths.highest = std::max(lengths.highest, first + count - 1);
-    return (bits[0] != 0 && bits[count - 1] != 0) || truncated_ ? Fault::kNone : Fault::kTableWindow;
+    return (bits[0] != 0 && bits[count - 1] != 0) || truncated_ ? nullptr : &faults::kTableWindow;
   }
 
   bool truncated() const noexcept { return truncated_; }
@@ -357,38 +357,38 @@ class TableReader {
 };
 
 Fault read_windows(TableReader& reader, bool whole, ReadLengths& lengths) noexcept {
-  if (const Fault fault = reader.next_pair(lengths.escape, lengths.zero); fault != Fault::kNone) return fault;
+  if (const Fault fault = reader.next_pair(lengths.escape, lengths.zero); fault != nullptr) return fault;
   std::uint8_t padding = 0;
   if (whole) {
-    if (const Fault fault = reader.next_pair(lengths.tiny, padding); fault != Fault::kNone) return fault;
-    if (padding != 0) return Fault::kTablePadding;
+    if (const Fault fault = reader.next_pair(lengths.tiny, padding); fault != nullptr) return fault;
+    if (padding != 0) return &faults::kTablePadding;
   }
   const std::uint32_t levels = reader.next();
-  if (whole && levels > 1) return Fault::kTableWindow;
+  if (whole && levels > 1) return &faults::kTableWindow;
   for (std::uint32_t level = 0; level < kLevels; ++level) {
     if ((levels >> level & 1) == 0) continue;
-    if (const Fault fault = reader.next_window(lengths, level); fault != Fault::kNone) return fault;
+    if (const Fault fault = reader.next_window(lengths, level); fault != nullptr) return fault;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 Fault read_own_table(TableReader& reader, bool whole, CodeLengths& lengths) noexcept {
   ReadLengths read;
   const Fault fault = read_windows(reader, whole, read);
-  if (reader.truncated()) return Fault::kTruncated;
-  if (fault != Fault::kNone) return fault;
+  if (reader.truncated()) return &faults::kTruncated;
+  if (fault != nullptr) return fault;
   lengths.bits[kEscapeSlot] = read.escape;
   lengths.bits[kZeroSlot] = read.zero;
   lengths.bits[kTinySlot] = read.tiny;
-  if (read.highest == 0) return Fault::kNone;
-  if (read.highest - read.lowest >= kWindow) return Fault::kTableWindow;
+  if (read.highest == 0) return nullptr;
+  if (read.highest - read.lowest >= kWindow) return &faults::kTableWindow;
   lengths.base = read.lowest - 1;
   for (std::uint32_t level = 0; level < kLevels; ++level) {
     for (std::uint32_t e = read.lowest; e <= read.highest; ++e) {
       lengths.bits[level * kRows + e - lengths.base] = read.bits[level * 256 + e];
     }
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 // The first code of each length: codes of one length count up by symbol, and shorter ones come before longer
@@ -498,20 +498,20 @@ Fault read_table(const TableBytes& in, DecodeTable& table, std::uint32_t& used) 
   TableReader reader(in);
   if (in.id == 0) {
     const Fault fault = read_own_table(reader, in.whole, lengths);
-    if (fault != Fault::kNone) return fault;
+    if (fault != nullptr) return fault;
   } else {
     const std::uint32_t top = reader.next();
-    if (reader.truncated()) return Fault::kTruncated;
-    if (!static_fits(top)) return Fault::kTableWindow;
+    if (reader.truncated()) return &faults::kTruncated;
+    if (!static_fits(top)) return &faults::kTableWindow;
     static_lengths(in.id, top, in.level, lengths);
   }
   std::uint32_t first[kMaxCodeBits + 1] = {};
-  if (first_codes(lengths, first) != kCompleteCode) return Fault::kTableKraft;
+  if (first_codes(lengths, first) != kCompleteCode) return &faults::kTableKraft;
   table.whole = in.whole;
   table.in_bytes = in.whole && !in.precision.is_half();
   make_decode_table(lengths, first, table);
   used = reader.used();
-  return Fault::kNone;
+  return nullptr;
 }
 
 }  // namespace deltawire::gcomp

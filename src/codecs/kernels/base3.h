@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codecs/kernels/fault.h"
+
 namespace deltawire::base3 {
 
 inline constexpr std::uint32_t kRowElements = 320;  // 5 digits a byte, 64 bytes a row
@@ -44,11 +46,12 @@ struct DigitTable {
   return table;
 }
 
-enum class RowFault : std::uint8_t {
-  kNone,
-  kPad,      // a pad digit other than 1
-  kNonzero,  // a digit other than 1 where all have to be
-};
+namespace faults {
+
+inline constexpr ChunkFault kBadPad = {"a pad digit isn't 1"};
+inline constexpr ChunkFault kNonzeroWithoutM = {"a digit isn't 0 although m is 0"};
+
+}  // namespace faults
 
 // Where the `count` elements of a row go.
 struct RowTarget {
@@ -60,19 +63,19 @@ struct RowTarget {
 };
 
 // REQUIRES: no byte above kMaxPackedByte.
-[[gnu::always_inline]] inline RowFault unpack_row(const DigitTable& table, const std::byte* row,
-                                                  const RowTarget& target) noexcept {
+[[gnu::always_inline]] inline Fault unpack_row(const DigitTable& table, const std::byte* row,
+                                               const RowTarget& target) noexcept {
   const float values[3] = {-target.value, 0.0F, target.value};
   const std::uint32_t stride = packed_bytes(target.count);
   for (std::uint32_t j = 0; j < stride; ++j) {
     if (row[j] == kZeroByte && target.accumulate) continue;
-    if (row[j] != kZeroByte && target.zeros_only) return RowFault::kNonzero;
+    if (row[j] != kZeroByte && target.zeros_only) return &faults::kNonzeroWithoutM;
     const std::uint8_t* digits = table.digits[static_cast<std::size_t>(row[j])];
     for (std::uint32_t i = 0; i < kDigitsPerByte; ++i) {
       const std::uint32_t at = j + i * stride;
       const std::uint8_t digit = digits[i];
       if (at >= target.count) {
-        if (digit != 1) return RowFault::kPad;
+        if (digit != 1) return &faults::kBadPad;
       } else if (!target.accumulate) {
         target.slot[at] = values[digit];
       } else if (digit != 1) {
@@ -80,7 +83,7 @@ struct RowTarget {
       }
     }
   }
-  return RowFault::kNone;
+  return nullptr;
 }
 
 }  // namespace deltawire::base3

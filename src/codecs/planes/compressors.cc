@@ -37,7 +37,7 @@ namespace deltawire::zstd {
 
 namespace {
 
-using planes::Fault;
+namespace faults = planes::faults;
 
 // What compressing a chunk of any size takes: the library has other settings for small ones.
 std::uint64_t compress_scratch(int level) noexcept {
@@ -70,26 +70,26 @@ std::uint64_t compress(int level, Bytes in, MutBytes out, MutBytes scratch) noex
 Fault check_frame(Bytes in, std::uint64_t bytes) noexcept {
   ZSTD_frameHeader header{};
   const std::size_t missing = ZSTD_getFrameHeader(&header, in.data(), in.size());
-  if (ZSTD_isError(missing) != 0) return Fault::kHeader;
-  if (missing > 0) return Fault::kTruncated;
+  if (ZSTD_isError(missing) != 0) return &faults::kHeader;
+  if (missing > 0) return &faults::kTruncated;
   if (header.frameType != ZSTD_frame || header.dictID != 0 || header.checksumFlag != 0 ||
       header.windowSize > planes::kChunkValueBytes) {
-    return Fault::kHeader;
+    return &faults::kHeader;
   }
-  if (header.frameContentSize != bytes) return Fault::kSize;
+  if (header.frameContentSize != bytes) return &faults::kSize;
   const std::size_t length = ZSTD_findFrameCompressedSize(in.data(), in.size());
   if (ZSTD_isError(length) != 0) {
-    return ZSTD_getErrorCode(length) == ZSTD_error_srcSize_wrong ? Fault::kTruncated : Fault::kStream;
+    return ZSTD_getErrorCode(length) == ZSTD_error_srcSize_wrong ? &faults::kTruncated : &faults::kStream;
   }
-  return length < in.size() ? Fault::kTrailing : Fault::kNone;
+  return length < in.size() ? &faults::kTrailing : nullptr;
 }
 
 Fault decompress(Bytes in, MutBytes out, MutBytes scratch) noexcept {
-  if (const Fault fault = check_frame(in, out.size()); fault != Fault::kNone) return fault;
+  if (const Fault fault = check_frame(in, out.size()); fault != nullptr) return fault;
   ZSTD_DCtx* const context = ZSTD_initStaticDCtx(scratch.data(), scratch.size());
-  if (context == nullptr) return Fault::kStream;
+  if (context == nullptr) return &faults::kStream;
   const std::size_t bytes = ZSTD_decompressDCtx(context, out.data(), out.size(), in.data(), in.size());
-  return bytes == out.size() ? Fault::kNone : Fault::kStream;
+  return bytes == out.size() ? nullptr : &faults::kStream;
 }
 
 constexpr ParameterInfo kParameters[] = {{"level", "1 to 19", "3", "zstd's compression level"},
@@ -122,7 +122,7 @@ namespace deltawire::zlib {
 
 namespace {
 
-using planes::Fault;
+namespace faults = planes::faults;
 
 // What zlib 1.2 allocates is some 270 and 40 KB; other implementations of it take more. Where this doesn't
 // suffice to compress, a chunk is stored.
@@ -173,15 +173,15 @@ std::uint64_t compress(int level, Bytes in, MutBytes out, MutBytes scratch) noex
 Fault decompress(Bytes in, MutBytes out, MutBytes scratch) noexcept {
   Arena arena{scratch};
   z_stream stream = stream_between(in, out, arena);
-  if (inflateInit(&stream) != Z_OK) return Fault::kStream;
+  if (inflateInit(&stream) != Z_OK) return &faults::kStream;
   const int ended = inflate(&stream, Z_FINISH);
   inflateEnd(&stream);
   if (ended == Z_STREAM_END) {
-    if (stream.avail_out > 0) return Fault::kSize;
-    return stream.avail_in > 0 ? Fault::kTrailing : Fault::kNone;
+    if (stream.avail_out > 0) return &faults::kSize;
+    return stream.avail_in > 0 ? &faults::kTrailing : nullptr;
   }
-  if (ended != Z_BUF_ERROR) return Fault::kStream;
-  return stream.avail_in == 0 ? Fault::kTruncated : Fault::kSize;
+  if (ended != Z_BUF_ERROR) return &faults::kStream;
+  return stream.avail_in == 0 ? &faults::kTruncated : &faults::kSize;
 }
 
 constexpr ParameterInfo kParameters[] = {{"level", "1 to 9", "6", "zlib's compression level"},

@@ -105,7 +105,6 @@ class PlaneCodec final : public Codec {
   // The bytes of a chunk's values: in `raw`, or where the chunk has stored them.
   Fault bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scratch,
                  const std::byte*& bytes) const noexcept;
-  Status error_of(Fault fault, std::size_t chunk) const;
 
   const Compressor& compressor_;
   int level_;
@@ -157,11 +156,11 @@ Fault PlaneCodec::bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scrat
   const Bytes in{chunk.at + 1, chunk.bytes - 1};
   if (chunk.at[0] == kStored) {
     bytes = in.data();
-    if (in.size() < raw.size()) return Fault::kTruncated;
-    return in.size() > raw.size() ? Fault::kLength : Fault::kNone;
+    if (in.size() < raw.size()) return &faults::kTruncated;
+    return in.size() > raw.size() ? &faults::kLength : nullptr;
   }
-  if (chunk.at[0] != kCompressed) return Fault::kMode;
-  if (in.size() >= raw.size()) return Fault::kLength;
+  if (chunk.at[0] != kCompressed) return &faults::kMode;
+  if (in.size() >= raw.size()) return &faults::kLength;
   bytes = raw.data();
   return compressor_.decompress(in, raw, scratch);
 }
@@ -174,7 +173,7 @@ Status PlaneCodec::do_decode(const PartView& in, const PartTarget& out, const Ex
     const Fault fault =
         bytes_of(chunk_of(in, i), exec.scratch.first(count * sizeof(float)),
                  exec.scratch.subspan(raw_room(out.count), compressor_.decompress_scratch()), bytes);
-    if (fault != Fault::kNone) return error_of(fault, i);
+    RETURN_IF_ERROR(fault_status(info().name, i, fault));
     join(bytes, count, planes_, out.scale, out.slot + i * kChunkElements);
   }
   return {};
@@ -190,30 +189,13 @@ Status PlaneCodec::do_describe(const PartView& in, std::uint64_t count,
     const ChunkBytes chunk = chunk_of(in, i);
     const std::byte* at = nullptr;
     const Fault fault = bytes_of(chunk, scratch.first(bytes), scratch.subspan(raw_room(count)), at);
-    if (fault != Fault::kNone) return error_of(fault, i);
+    RETURN_IF_ERROR(fault_status(info().name, i, fault));
     bits_of_mode[chunk.at[0] == kCompressed ? 1 : 0] += (std::uint64_t{chunk.bytes} - 1) * 8;
   }
   add_section(sections, "modes", in.chunk_ends.size() * 8);
   add_section(sections, "stored bytes", bits_of_mode[0]);
   add_section(sections, "compressed bytes", bits_of_mode[1]);
   return {};
-}
-
-Status PlaneCodec::error_of(Fault fault, std::size_t chunk) const {
-  const auto text = [fault]() -> std::string_view {
-    switch (fault) {
-      case Fault::kNone: return "no fault";
-      case Fault::kTruncated: return "the bytes end before the chunk does";
-      case Fault::kMode: return "the first byte is of no known mode";
-      case Fault::kLength: return "more bytes than its values have";
-      case Fault::kHeader: return "the compressed stream has no valid header";
-      case Fault::kSize: return "the compressed stream holds another number of bytes";
-      case Fault::kStream: return "the compressed stream is damaged";
-      case Fault::kTrailing: return "bytes follow the compressed stream";
-    }
-    return "unknown fault";
-  };
-  return fault_status(info().name, chunk, fault, text());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "codecs/kernels/fault.h"
 #include "codecs/spec_string.h"
 #include "deltawire/codec.h"
 
@@ -14,16 +15,18 @@ namespace deltawire::planes {
 inline constexpr std::uint64_t kChunkElements = 65536;
 inline constexpr std::uint64_t kChunkValueBytes = kChunkElements * sizeof(float);
 
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,
-  kMode,      // the first byte names none
-  kLength,    // stored bytes: more than the values have; compressed ones: as many, or more
-  kHeader,    // the compressed stream's header is no valid one
-  kSize,      // it says that it holds another number of bytes
-  kStream,    // the library can't decompress it
-  kTrailing,  // bytes behind its end
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
+
+using deltawire::faults::kTruncated;
+inline constexpr ChunkFault kMode = {"the first byte is of no known mode"};
+inline constexpr ChunkFault kLength = {"more bytes than its values have"};  // compressed ones: or as many
+inline constexpr ChunkFault kHeader = {"the compressed stream has no valid header"};
+inline constexpr ChunkFault kSize = {"the compressed stream holds another number of bytes"};
+inline constexpr ChunkFault kStream = {"the compressed stream is damaged"};  // so the library says
+inline constexpr ChunkFault kTrailing = {"bytes follow the compressed stream"};
+
+}  // namespace faults
 
 // A general compressor, and what the registry says of the codec that it makes. Its functions take their
 // memory from `scratch`, aligned to kScratchAlignment.

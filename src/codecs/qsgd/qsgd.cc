@@ -42,19 +42,20 @@ EliasBits code_of(std::uint32_t number, const Plan& plan) noexcept {
   return plan.coding == Coding::kGamma ? gamma_bits_of(number) : omega_bits_of(number);
 }
 
-// What a decoder found wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,  // the bytes end before the chunk does
-  kNorm,       // a norm that is negative or not finite
-  kPosition,   // a gap past the end of its bucket
-  kLevel,      // a level above s
-  kPadding,    // set bits or whole bytes after the last code
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
+
+constexpr ChunkFault kTruncated = {"its bytes end before it does", FaultCode::kTruncated};
+constexpr ChunkFault kNorm = {"a norm is negative or not finite"};
+constexpr ChunkFault kPosition = {"a position lies outside its bucket"};
+constexpr ChunkFault kLevel = {"a level is above the highest"};
+constexpr ChunkFault kPadding = {"bits follow the last code"};
+
+}  // namespace faults
 
 // A decoded chunk: what is wrong with it, or what its bits are for.
 struct Decoded {
-  Fault fault = Fault::kNone;
+  Fault fault = nullptr;
   std::uint64_t gap_bits = 0;
   std::uint64_t signs = 0;
   std::uint64_t level_bits = 0;
@@ -94,16 +95,6 @@ constexpr CodecInfo kInfo = {
     .finite_only = true,
     .chunk_elements = kChunkElements,
 };
-
-std::string_view text_of(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNorm: return "a norm is negative or not finite";
-    case Fault::kPosition: return "a position lies outside its bucket";
-    case Fault::kLevel: return "a level is above the highest";
-    case Fault::kPadding: return "bits follow the last code";
-    default: return "its bytes end before it does";
-  }
-}
 
 // What a level stands for: at most the norm, so never Inf.
 float magnitude_of(std::uint32_t level, float norm, const Plan& plan) noexcept {
@@ -180,28 +171,28 @@ Fault decode_bucket(BitReader& reader, const Plan& plan, float norm, const Decod
                     Decoded& decoded) noexcept {
   for (std::uint32_t next = 0; next < target.count;) {
     const std::uint32_t gap = read_number(reader, plan);
-    if (reader.exhausted()) return Fault::kTruncated;
-    if (gap == 0 || gap > target.count + 1 - next) return Fault::kPosition;
+    if (reader.exhausted()) return &faults::kTruncated;
+    if (gap == 0 || gap > target.count + 1 - next) return &faults::kPosition;
     decoded.gap_bits += code_of(gap, plan).bits;
     next += gap;
     if (next > target.count) break;
     const bool negative = reader.get(1) != 0;
     const std::uint32_t level = read_number(reader, plan);
-    if (reader.exhausted()) return Fault::kTruncated;
-    if (level == 0 || level > plan.levels) return Fault::kLevel;
+    if (reader.exhausted()) return &faults::kTruncated;
+    if (level == 0 || level > plan.levels) return &faults::kLevel;
     decoded.signs += 1;
     decoded.level_bits += code_of(level, plan).bits;
     const float magnitude = magnitude_of(level, norm, plan);
     put_value(target, next - 1, negative ? -magnitude : magnitude);
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 Fault check_norms(const std::byte* norms, std::uint64_t buckets) noexcept {
   for (std::uint64_t i = 0; i < buckets; ++i) {
-    if (load_le<std::uint32_t>(norms + i * kNormBytes) >= kInfinityBits) return Fault::kNorm;
+    if (load_le<std::uint32_t>(norms + i * kNormBytes) >= kInfinityBits) return &faults::kNorm;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 // Decodes a chunk of any bytes. Reads inside `chunk` alone, writes inside the slot's `count` values alone; on
@@ -209,8 +200,8 @@ Fault check_norms(const std::byte* norms, std::uint64_t buckets) noexcept {
 Decoded decode_chunk(const ChunkBytes& chunk, const Plan& plan, const DecodeTarget& target) {
   Decoded decoded{};
   const std::uint64_t head = buckets_of(target.count, plan) * kNormBytes;
-  decoded.fault = chunk.bytes < head ? Fault::kTruncated : check_norms(chunk.at, head / kNormBytes);
-  if (decoded.fault != Fault::kNone) return decoded;
+  decoded.fault = chunk.bytes < head ? &faults::kTruncated : check_norms(chunk.at, head / kNormBytes);
+  if (decoded.fault != nullptr) return decoded;
   for (std::uint32_t i = 0; i < target.count && target.slot != nullptr && !target.accumulate; ++i) {
     target.slot[i] = 0;
   }
@@ -222,9 +213,9 @@ Decoded decode_chunk(const ChunkBytes& chunk, const Plan& plan, const DecodeTarg
     bucket.slot = target.slot != nullptr ? target.slot + at : nullptr;
     bucket.count = target.count - at < plan.bucket ? target.count - at : plan.bucket;
     decoded.fault = decode_bucket(reader, plan, norm, bucket, decoded);
-    if (decoded.fault != Fault::kNone) return decoded;
+    if (decoded.fault != nullptr) return decoded;
   }
-  decoded.fault = reader.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  decoded.fault = reader.at_clean_end() ? nullptr : &faults::kPadding;
   return decoded;
 }
 
@@ -285,8 +276,7 @@ class Qsgd final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const DecodeTarget target{out.slot + i * kChunkElements,
                                 elements_of_chunk(out.count, i, kChunkElements), out.scale, out.accumulate};
-      const Fault fault = decode_chunk(chunk_of(in, i), plan_, target).fault;
-      RETURN_IF_ERROR(fault_status("qsgd", i, fault, text_of(fault)));
+      RETURN_IF_ERROR(fault_status("qsgd", i, decode_chunk(chunk_of(in, i), plan_, target).fault));
     }
     return {};
   }
@@ -297,7 +287,7 @@ class Qsgd final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const std::uint32_t elements = elements_of_chunk(count, i, kChunkElements);
       const Decoded one = decode_chunk(chunk_of(in, i), plan_, {nullptr, elements});
-      RETURN_IF_ERROR(fault_status("qsgd", i, one.fault, text_of(one.fault)));
+      RETURN_IF_ERROR(fault_status("qsgd", i, one.fault));
       norms += buckets_of(elements, plan_) * kNormBytes * 8;
       all.gap_bits += one.gap_bits;
       all.signs += one.signs;

@@ -27,7 +27,6 @@ using sparse::candidate_room;
 using sparse::Candidates;
 using sparse::ChunkContent;
 using sparse::DecodeTarget;
-using sparse::Fault;
 using sparse::kChunkPositions;
 using sparse::Kernels;
 using sparse::kMaxElements;
@@ -206,9 +205,7 @@ class Sbc final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkBytes chunk = chunk_of(in, i);
       const ChunkContent content = kernels_.decode_chunk(chunk, next, target);
-      if (content.fault != Fault::kNone) {
-        return fault_status("sbc", i, content.fault, sparse::fault_text(content.fault));
-      }
+      RETURN_IF_ERROR(fault_status("sbc", i, content.fault));
       const bool is_last = i + 1 == in.chunk_ends.size();
       if (!is_last && content.positions < kChunkPositions) {
         return chunk_error("sbc", ErrorCode::kCorrupt, i,

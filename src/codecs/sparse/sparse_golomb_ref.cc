@@ -85,43 +85,43 @@ constexpr unsigned kParameterMask = 31;
 
 // Fills in head and content from a chunk's first bytes; lane lengths are read later.
 Fault read_code(const ChunkBytes& chunk, Head& head, ChunkContent& content) noexcept {
-  if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
+  if (chunk.bytes < kEmptyHeadBytes) return &faults::kTruncated;
   const auto code = static_cast<unsigned>(chunk.at[0]);
   head.parameter = code & kParameterMask;
   head.lanes = 1U << (code >> kLaneShift);
   content.positions = load_le<std::uint16_t>(chunk.at + 1);
   content.head_bytes = kEmptyHeadBytes;
-  if (head.parameter > kMaxParameter) return Fault::kParameter;
-  if (head.lanes != 1 && head.lanes != 4 && head.lanes != kMaxLanes) return Fault::kLanes;
-  if (content.positions > kChunkPositions) return Fault::kCount;
-  if (content.positions < 2 && code != 0) return Fault::kUnusedCode;
-  if (content.positions == 0) return chunk.bytes > kEmptyHeadBytes ? Fault::kTrailingBytes : Fault::kNone;
+  if (head.parameter > kMaxParameter) return &faults::kParameter;
+  if (head.lanes != 1 && head.lanes != 4 && head.lanes != kMaxLanes) return &faults::kLanes;
+  if (content.positions > kChunkPositions) return &faults::kCount;
+  if (content.positions < 2 && code != 0) return &faults::kUnusedCode;
+  if (content.positions == 0) return chunk.bytes > kEmptyHeadBytes ? &faults::kTrailingBytes : nullptr;
   content.head_bytes = kHeadBytes + kLaneLengthBytes * (head.lanes - 1);
-  if (chunk.bytes < content.head_bytes) return Fault::kTruncated;
+  if (chunk.bytes < content.head_bytes) return &faults::kTruncated;
   head.first = load_le<std::uint32_t>(chunk.at + kEmptyHeadBytes);
-  return Fault::kNone;
+  return nullptr;
 }
 
 Fault open_streams(const ChunkBytes& chunk, std::uint32_t head_bytes, Head& head) noexcept {
   std::uint32_t at = head_bytes;
   for (unsigned lane = 0; lane + 1 < head.lanes; ++lane) {
     const std::uint32_t bytes = load_le<std::uint16_t>(chunk.at + kHeadBytes + kLaneLengthBytes * lane);
-    if (bytes > chunk.bytes - at) return Fault::kTruncated;
+    if (bytes > chunk.bytes - at) return &faults::kTruncated;
     head.streams[lane] = {chunk.at + at, bytes};
     at += bytes;
   }
   head.streams[head.lanes - 1] = {chunk.at + at, chunk.bytes - at};
-  return Fault::kNone;
+  return nullptr;
 }
 
 // Fills in `head`, and in `content` the positions, the head's bytes and next = begin.
 Fault read_head(const ChunkBytes& chunk, std::uint64_t begin, std::uint64_t count, Head& head,
                 ChunkContent& content) {
-  if (const Fault fault = read_code(chunk, head, content); fault != Fault::kNone) return fault;
+  if (const Fault fault = read_code(chunk, head, content); fault != nullptr) return fault;
   content.next = begin;
-  if (content.positions == 0) return Fault::kNone;
-  if (head.first < begin) return Fault::kOrder;
-  if (head.first >= count) return Fault::kPosition;
+  if (content.positions == 0) return nullptr;
+  if (head.first < begin) return &faults::kOrder;
+  if (head.first >= count) return &faults::kPosition;
   return open_streams(chunk, content.head_bytes, head);
 }
 
@@ -136,7 +136,7 @@ inline std::uint32_t read_gap(BitWindow& lane, unsigned parameter, Fault& fault)
   }
   lane.position += kMaxUnary + kEscapeBits;
   const auto gap = static_cast<std::uint32_t>(window >> kMaxUnary);
-  if (gap >> parameter < kMaxUnary && !lane.exhausted()) fault = Fault::kEscape;
+  if (gap >> parameter < kMaxUnary && !lane.exhausted()) fault = &faults::kEscape;
   return gap;
 }
 
@@ -177,7 +177,7 @@ class Scatter {
 // Gap i is the next one of lane i mod kLanes, so a round of gaps has no dependency between its reads.
 template <unsigned kLanes>
 Fault decode_gaps(Head& head, const DecodeTarget& target, ChunkContent& content) noexcept {
-  Fault fault = Fault::kNone;
+  Fault fault = nullptr;
   std::uint64_t next = content.next;
   std::uint32_t left = content.positions - 1;
   left -= decode_rounds(head, left, target, next);
@@ -191,10 +191,10 @@ Fault decode_gaps(Head& head, const DecodeTarget& target, ChunkContent& content)
       gaps[lane] = read_gap(lanes[lane], head.parameter, fault);
       exhausted |= lanes[lane].exhausted();
     }
-    if (exhausted) return Fault::kTruncated;
-    if (fault != Fault::kNone) return fault;
+    if (exhausted) return &faults::kTruncated;
+    if (fault != nullptr) return fault;
     for (unsigned lane = 0; lane < round; ++lane) {
-      if (gaps[lane] >= target.count - next) return Fault::kPosition;
+      if (gaps[lane] >= target.count - next) return &faults::kPosition;
       scatter.put(next + gaps[lane]);
       next += std::uint64_t{gaps[lane]} + 1;
     }
@@ -204,18 +204,18 @@ Fault decode_gaps(Head& head, const DecodeTarget& target, ChunkContent& content)
   content.next = next;
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     content.code_bits += lanes[lane].position;
-    if (!lanes[lane].at_clean_end()) return Fault::kPadding;
+    if (!lanes[lane].at_clean_end()) return &faults::kPadding;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 Fault decode_positions(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target,
                        ChunkContent& content) noexcept {
   Head head{};
-  if (const Fault fault = read_head(chunk, begin, target.count, head, content); fault != Fault::kNone) {
+  if (const Fault fault = read_head(chunk, begin, target.count, head, content); fault != nullptr) {
     return fault;
   }
-  if (content.positions == 0) return Fault::kNone;
+  if (content.positions == 0) return nullptr;
   Scatter first(target, 0);
   first.put(head.first);
   first.flush();

@@ -75,19 +75,19 @@ class Halves {
 
 Fault read_ends(const ChunkBytes& chunk, std::uint64_t begin, std::uint64_t count,
                 ChunkContent& content) noexcept {
-  if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
+  if (chunk.bytes < kEmptyHeadBytes) return &faults::kTruncated;
   content.positions = load_le<std::uint16_t>(chunk.at + 1);
   content.head_bytes = kInterpolativeHead;
-  if (content.positions > kChunkPositions) return Fault::kCount;
-  if (content.positions < 2) return Fault::kUnusedCode;
-  if (chunk.bytes < kInterpolativeHead) return Fault::kTruncated;
+  if (content.positions > kChunkPositions) return &faults::kCount;
+  if (content.positions < 2) return &faults::kUnusedCode;
+  if (chunk.bytes < kInterpolativeHead) return &faults::kTruncated;
   const std::uint64_t first = load_le<std::uint32_t>(chunk.at + kEmptyHeadBytes);
   const std::uint64_t last = load_le<std::uint32_t>(chunk.at + kHeadBytes);
-  if (first < begin) return Fault::kOrder;
-  if (first >= count || last >= count) return Fault::kPosition;
-  if (last < first + content.positions - 1) return Fault::kLast;
+  if (first < begin) return &faults::kOrder;
+  if (first >= count || last >= count) return &faults::kPosition;
+  if (last < first + content.positions - 1) return &faults::kLast;
   content.next = last + 1;
-  return Fault::kNone;
+  return nullptr;
 }
 
 [[gnu::always_inline]] inline void take(const DecodeTarget& target, std::uint32_t number,
@@ -116,7 +116,7 @@ Fault decode_inner(const ChunkBytes& chunk, const DecodeTarget& target, ChunkCon
       const unsigned longer = place >= code.shorter ? 1 : 0;
       if (longer != 0) place = place * 2 + (window >> code.bits & 1) - code.shorter;
       stream.position += code.bits + longer;
-      if (stream.exhausted()) return Fault::kTruncated;
+      if (stream.exhausted()) return &faults::kTruncated;
       place += code.turn;
       place -= place >= code.places ? code.places : 0;
       const std::uint32_t middle = middle_of(stretch);
@@ -127,7 +127,7 @@ Fault decode_inner(const ChunkBytes& chunk, const DecodeTarget& target, ChunkCon
     }
   }
   content.code_bits = stream.position;
-  return stream.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  return stream.at_clean_end() ? nullptr : &faults::kPadding;
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ ChunkContent decode_interpolated(const ChunkBytes& chunk, std::uint64_t begin, c
   ChunkContent content{};
   content.next = begin;
   content.fault = read_ends(chunk, begin, target.count, content);
-  if (content.fault == Fault::kNone) content.fault = decode_inner(chunk, target, content);
+  if (content.fault == nullptr) content.fault = decode_inner(chunk, target, content);
   return content;
 }
 

@@ -11,6 +11,7 @@
 #include "base/bits.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/fault.h"
 #include "codecs/kernels/rice.h"
 #include "codecs/kernels/sent_values.h"
 #include "codecs/target_id.h"
@@ -95,21 +96,22 @@ inline constexpr unsigned kLaneShift = 5;  // of log2(lanes) in the first byte o
 inline constexpr std::uint32_t kMaxChunkOverhead =
     kHeadBytes + kLaneLengthBytes * (kMaxLanes - 1) + kMaxLanes;
 
-// What a decoder found wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,      // the bytes end before the chunk does
-  kParameter,      // Rice parameter above 24
-  kLanes,          // a number of lanes that isn't 1, 4 or 8, or the unused bit of the first byte
-  kUnusedCode,     // a Rice parameter or lanes where there is no gap to use them
-  kCount,          // more than 16,384 positions
-  kOrder,          // the first position isn't behind those of the chunk before
-  kPosition,       // a position outside the part
-  kEscape,         // a raw gap that had a shorter code
-  kPadding,        // set bits or whole bytes after the last code of a lane
-  kTrailingBytes,  // bytes after a chunk without gaps
-  kLast,           // interpolative: a last position that leaves no room for those before it
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
+
+using deltawire::faults::kTruncated;
+inline constexpr ChunkFault kParameter = {"Rice parameter above 24"};
+inline constexpr ChunkFault kLanes = {"lanes other than 1, 4 or 8"};  // or the unused bit of the first byte
+inline constexpr ChunkFault kUnusedCode = {"a code for gaps where there are none"};
+inline constexpr ChunkFault kCount = {"more than 16384 positions"};
+inline constexpr ChunkFault kOrder = {"its first position isn't behind the chunk before"};
+inline constexpr ChunkFault kPosition = {"a position outside the part"};
+inline constexpr ChunkFault kEscape = {"a raw gap that has a shorter code"};
+inline constexpr ChunkFault kPadding = {"bits follow the last code of a lane"};
+inline constexpr ChunkFault kTrailingBytes = {"bytes follow an empty chunk"};
+inline constexpr ChunkFault kLast = {"no room for its positions before the last one"};  // interpolative
+
+}  // namespace faults
 
 struct DecodeTarget {
   float* slot = nullptr;               // null: check alone
@@ -142,7 +144,7 @@ struct Collected {
 
 // What a chunk that decoded without a fault has.
 struct ChunkContent {
-  Fault fault = Fault::kNone;
+  Fault fault = nullptr;
   std::uint32_t positions = 0;
   std::uint32_t head_bytes = 0;
   std::uint64_t code_bits = 0;  // of all gaps, without padding

@@ -69,24 +69,6 @@ std::uint64_t any_positions_bound(std::uint64_t count) noexcept {
   return count + held_bound(count, count) + ceil_div(count, kChunkPositions) * kMaxChunkOverhead;
 }
 
-std::string_view fault_text(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNone: return "no fault";
-    case Fault::kTruncated: return "the bytes end before the chunk does";
-    case Fault::kParameter: return "Rice parameter above 24";
-    case Fault::kLanes: return "lanes other than 1, 4 or 8";
-    case Fault::kUnusedCode: return "a code for gaps where there are none";
-    case Fault::kCount: return "more than 16384 positions";
-    case Fault::kOrder: return "its first position isn't behind the chunk before";
-    case Fault::kPosition: return "a position outside the part";
-    case Fault::kEscape: return "a raw gap that has a shorter code";
-    case Fault::kPadding: return "bits follow the last code of a lane";
-    case Fault::kTrailingBytes: return "bytes follow an empty chunk";
-    case Fault::kLast: return "no room for its positions before the last one";
-  }
-  return "unknown fault";
-}
-
 Status check_count(std::string_view codec, std::uint64_t count) {
   if (count <= kMaxElements) return {};
   return corrupt(std::string(codec) + ": a part has fewer than 2^32 elements, not " + std::to_string(count));
@@ -225,23 +207,18 @@ void PartCoder::decode_values(const DecodedChunk& chunk, float* values) const no
 Status PartCoder::decode_chunk(const ChunkBytes& bytes, std::size_t number, std::uint64_t elements,
                                DecodedChunk& chunk) const {
   const std::uint64_t begin = chunk.content.next;
-  if (bytes.bytes < kEmptyHeadBytes) {
-    return fault_status(codec_, number, Fault::kTruncated, fault_text(Fault::kTruncated));
-  }
+  if (bytes.bytes < kEmptyHeadBytes) return fault_status(codec_, number, &faults::kTruncated);
   const std::uint32_t count = load_le<std::uint16_t>(bytes.at + 1);
   chunk.means_bytes = means_bytes(values_, number, count);
   const auto value_size = chunk.means_bytes + static_cast<std::uint32_t>(bytes_of_values(values_, count));
   if (count > kChunkPositions || value_size > bytes.bytes - kEmptyHeadBytes) {
-    const Fault fault = count > kChunkPositions ? Fault::kCount : Fault::kTruncated;
-    return fault_status(codec_, number, fault, fault_text(fault));
+    return fault_status(codec_, number, count > kChunkPositions ? &faults::kCount : &faults::kTruncated);
   }
   const ChunkBytes positions{bytes.at, bytes.bytes - value_size};
   chunk.codes = bytes.at + positions.bytes + chunk.means_bytes;
   chunk.content =
       kernels_.decode_chunk(positions, begin, {.count = elements, .positions = chunk.positions.data()});
-  if (chunk.content.fault != Fault::kNone) {
-    return fault_status(codec_, number, chunk.content.fault, fault_text(chunk.content.fault));
-  }
+  RETURN_IF_ERROR(fault_status(codec_, number, chunk.content.fault));
   if (chunk.means_bytes > 0 && !load_means(bytes.at + positions.bytes, chunk.code.bins)) {
     return chunk_error(codec_, ErrorCode::kCorrupt, number, "the mean of a bin is not finite");
   }

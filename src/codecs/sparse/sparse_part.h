@@ -21,8 +21,6 @@ std::uint64_t positions_bound(std::uint64_t kept, std::uint64_t count) noexcept;
 // The same where it isn't known how many of `count` are kept.
 std::uint64_t any_positions_bound(std::uint64_t count) noexcept;
 
-std::string_view fault_text(Fault fault) noexcept;
-
 // An error for a part that has more elements than 32 bits can count.
 Status check_count(std::string_view codec, std::uint64_t count);
 

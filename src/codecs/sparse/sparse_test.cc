@@ -14,8 +14,8 @@
 namespace deltawire::sparse_test {
 namespace {
 
+namespace faults = sparse::faults;
 using Positions = std::vector<std::uint32_t>;
-using sparse::Fault;
 
 const sparse::Kernels& kernels() {
   return sparse::kernels_for(TargetId::kReference);
@@ -100,12 +100,12 @@ TEST(SparsePositions, ComeBackInEitherCode) {
         const ChunkBytes chunk{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
         const auto content =
             decoding.decode_chunk(chunk, positions.front(), {.count = among, .positions = back.data()});
-        ASSERT_EQ(content.fault, Fault::kNone) << count;
+        ASSERT_EQ(content.fault, nullptr) << count;
         EXPECT_EQ(content.next, among);
         back.resize(content.positions);
         ASSERT_EQ(back, positions);
-        EXPECT_NE(decoding.decode_chunk(chunk, 0, {.count = among - 1}).fault, Fault::kNone);
-        EXPECT_NE(decoding.decode_chunk(chunk, positions.front() + 1, {.count = among}).fault, Fault::kNone);
+        EXPECT_NE(decoding.decode_chunk(chunk, 0, {.count = among - 1}).fault, nullptr);
+        EXPECT_NE(decoding.decode_chunk(chunk, positions.front() + 1, {.count = among}).fault, nullptr);
       }
     }
   }
@@ -119,23 +119,23 @@ TEST(SparsePositions, InterpolatedBytesThatNobodyWrites) {
                       {.count = count})
         .fault;
   };
-  EXPECT_EQ(fault({31, 2, 0, 1, 0, 0, 0, 8, 0, 0, 0}, 9), Fault::kNone);
-  EXPECT_EQ(fault({31, 2, 0, 1, 0, 0, 0, 8, 0, 0, 0}, 8), Fault::kPosition);
-  EXPECT_EQ(fault({31, 2, 0, 0, 0, 0, 0, 8, 0, 0, 0}, 9), Fault::kOrder);
-  EXPECT_EQ(fault({31, 2, 0, 9, 0, 0, 0, 8, 0, 0, 0}, 9), Fault::kPosition);
-  EXPECT_EQ(fault({31, 2, 0, 3, 0, 0, 0, 3, 0, 0, 0}, 9), Fault::kLast);
-  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 4, 0, 0, 0}, 9), Fault::kLast);
-  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 5, 0, 0, 0}, 9), Fault::kNone);  // one place: no bits
-  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0}, 9), Fault::kPadding);
-  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 6, 0, 0, 0}, 9), Fault::kTruncated);
-  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 6, 0, 0, 0, 1}, 9), Fault::kNone);
-  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 6, 0, 0, 0, 2}, 9), Fault::kPadding);
-  EXPECT_EQ(fault({31, 1, 0, 3, 0, 0, 0, 3, 0, 0, 0}, 9), Fault::kUnusedCode);
-  EXPECT_EQ(fault({31, 0, 0}, 9), Fault::kUnusedCode);
-  EXPECT_EQ(fault({31, 1, 64, 1, 0, 0, 0, 8, 0, 0, 0}, 1 << 20), Fault::kCount);
-  EXPECT_EQ(fault({31, 2, 0, 1, 0, 0, 0, 8, 0, 0}, 9), Fault::kTruncated);
-  EXPECT_EQ(fault({31, 2}, 9), Fault::kTruncated);
-  EXPECT_EQ(fault({63, 2, 0, 1, 0, 0, 0, 8, 0, 0, 0}, 9), Fault::kParameter);
+  EXPECT_EQ(fault({31, 2, 0, 1, 0, 0, 0, 8, 0, 0, 0}, 9), nullptr);
+  EXPECT_EQ(fault({31, 2, 0, 1, 0, 0, 0, 8, 0, 0, 0}, 8), &faults::kPosition);
+  EXPECT_EQ(fault({31, 2, 0, 0, 0, 0, 0, 8, 0, 0, 0}, 9), &faults::kOrder);
+  EXPECT_EQ(fault({31, 2, 0, 9, 0, 0, 0, 8, 0, 0, 0}, 9), &faults::kPosition);
+  EXPECT_EQ(fault({31, 2, 0, 3, 0, 0, 0, 3, 0, 0, 0}, 9), &faults::kLast);
+  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 4, 0, 0, 0}, 9), &faults::kLast);
+  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 5, 0, 0, 0}, 9), nullptr);  // one place: no bits
+  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0}, 9), &faults::kPadding);
+  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 6, 0, 0, 0}, 9), &faults::kTruncated);
+  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 6, 0, 0, 0, 1}, 9), nullptr);
+  EXPECT_EQ(fault({31, 3, 0, 3, 0, 0, 0, 6, 0, 0, 0, 2}, 9), &faults::kPadding);
+  EXPECT_EQ(fault({31, 1, 0, 3, 0, 0, 0, 3, 0, 0, 0}, 9), &faults::kUnusedCode);
+  EXPECT_EQ(fault({31, 0, 0}, 9), &faults::kUnusedCode);
+  EXPECT_EQ(fault({31, 1, 64, 1, 0, 0, 0, 8, 0, 0, 0}, 1 << 20), &faults::kCount);
+  EXPECT_EQ(fault({31, 2, 0, 1, 0, 0, 0, 8, 0, 0}, 9), &faults::kTruncated);
+  EXPECT_EQ(fault({31, 2}, 9), &faults::kTruncated);
+  EXPECT_EQ(fault({63, 2, 0, 1, 0, 0, 0, 8, 0, 0, 0}, 9), &faults::kParameter);
 }
 
 // On random positions within 5 % of what Golomb's code takes; shorter where they come in groups.

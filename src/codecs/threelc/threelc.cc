@@ -65,26 +65,6 @@ struct Parameters {
   }
 };
 
-std::string_view fault_text(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNone: return "no fault";
-    case Fault::kTruncated: return "the bytes end before the chunk does";
-    case Fault::kUnknownMode: return "unknown mode byte";
-    case Fault::kTrailingBytes: return "bytes follow the last element";
-    case Fault::kBadByte: return "a byte above 242 in base 3^5";
-    case Fault::kBadPad: return "a pad digit isn't 1";
-    case Fault::kSplitRun: return "a zero run is split where it should not be";
-    case Fault::kRunTooLong: return "a zero run goes past the chunk's end";
-    case Fault::kNonzeroWithoutM: return "a digit isn't 0 although m is 0";
-    case Fault::kRiceParameter: return "Rice parameter above 15";
-    case Fault::kRiceCount: return "more positions than elements";
-    case Fault::kRiceEscape: return "a raw gap that has a shorter code";
-    case Fault::kRicePosition: return "a position outside the chunk";
-    case Fault::kRicePadding: return "bits follow the last sign";
-  }
-  return "unknown fault";
-}
-
 void describe_zero_runs(const ChunkBytes& chunk, std::vector<Section>& sections) {
   std::uint64_t runs = 0;
   for (std::uint32_t i = 1; i < chunk.bytes; ++i) {
@@ -170,8 +150,7 @@ class Threelc final : public Codec {
                         .streamed = out.count * sizeof(float) >= kStreamedBytes};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = elements_of_chunk(out.count, i, kChunkElements);
-      const Fault fault = kernels_.decode(chunk_of(in, i), target);
-      if (fault != Fault::kNone) return fault_status("3lc", i, fault, fault_text(fault));
+      RETURN_IF_ERROR(fault_status("3lc", i, kernels_.decode(chunk_of(in, i), target)));
       target.slot += target.count;
     }
     return {};
@@ -189,8 +168,7 @@ class Threelc final : public Codec {
                                 .accumulate = false,
                                 .streamed = false};
       const ChunkBytes chunk = chunk_of(in, i);
-      const Fault fault = kernels_.decode(chunk, target);
-      if (fault != Fault::kNone) return fault_status("3lc", i, fault, fault_text(fault));
+      RETURN_IF_ERROR(fault_status("3lc", i, kernels_.decode(chunk, target)));
       describe_chunk(chunk, found);
     }
     for (const Section& section : found) add_section(sections, section.name, section.bits);

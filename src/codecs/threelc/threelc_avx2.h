@@ -407,7 +407,7 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target) {
                                                            : decode_as_reference(chunk, target);
     case static_cast<std::uint8_t>(ChunkMode::kZeroRuns): return decode_runs(chunk, target);
     case static_cast<std::uint8_t>(ChunkMode::kRice): return decode_rice(chunk, target);
-    default: return Fault::kUnknownMode;
+    default: return &faults::kUnknownMode;
   }
 }
 

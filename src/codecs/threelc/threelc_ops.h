@@ -12,6 +12,7 @@
 #include "base/float_bits.h"
 #include "codecs/kernels/base3.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/fault.h"
 #include "codecs/kernels/rice.h"
 #include "codecs/target_id.h"
 
@@ -100,23 +101,25 @@ struct RiceCode {
   unsigned parameter = 0;  // low bits of a gap that are written as they are
 };
 
-// What a decoder found wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,        // the bytes end before the chunk does
-  kUnknownMode,      // mode byte above 2
-  kTrailingBytes,    // bytes after the chunk's last element
-  kBadByte,          // base 3^5: a byte above 242
-  kBadPad,           // base 3^5: a pad digit other than 1
-  kSplitRun,         // zero runs: a zero code after one that wasn't full
-  kRunTooLong,       // zero runs: a run past the chunk's end
-  kNonzeroWithoutM,  // a digit +1 or -1 where m is 0
-  kRiceParameter,    // Rice: parameter above 15
-  kRiceCount,        // Rice: more positions than elements
-  kRiceEscape,       // Rice: a raw gap that had a shorter code
-  kRicePosition,     // Rice: a position outside the chunk
-  kRicePadding,      // Rice: set bits or whole bytes after the last sign
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
+
+using base3::faults::kBadPad;
+using base3::faults::kNonzeroWithoutM;
+using deltawire::faults::kTruncated;
+inline constexpr ChunkFault kUnknownMode = {"unknown mode byte"};
+inline constexpr ChunkFault kTrailingBytes = {"bytes follow the last element"};
+inline constexpr ChunkFault kBadByte = {"a byte above 242 in base 3^5"};
+// A zero code after one that wasn't full.
+inline constexpr ChunkFault kSplitRun = {"a zero run is split where it should not be"};
+inline constexpr ChunkFault kRunTooLong = {"a zero run goes past the chunk's end"};
+inline constexpr ChunkFault kRiceParameter = {"Rice parameter above 15"};
+inline constexpr ChunkFault kRiceCount = {"more positions than elements"};
+inline constexpr ChunkFault kRiceEscape = {"a raw gap that has a shorter code"};
+inline constexpr ChunkFault kRicePosition = {"a position outside the chunk"};
+inline constexpr ChunkFault kRicePadding = {"bits follow the last sign"};
+
+}  // namespace faults
 
 struct DecodeTarget {
   float* slot = nullptr;

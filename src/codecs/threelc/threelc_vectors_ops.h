@@ -381,7 +381,7 @@ bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target);
   DecodeTarget row = target;
   row.slot += rows * kRowElements;
   row.count -= rows * kRowElements;
-  if (row.count == 0) return Fault::kNone;
+  if (row.count == 0) return nullptr;
   std::byte chunk[1 + kRowBytes] = {static_cast<std::byte>(ChunkMode::kBase3)};
   const std::uint32_t bytes = packed_bytes(row.count);
   std::memcpy(chunk + 1, packed + rows * kRowBytes, bytes);
@@ -391,7 +391,7 @@ bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target);
 [[gnu::always_inline]] inline Fault decode_packed(const std::byte* packed,
                                                   const DecodeTarget& target) noexcept {
   const std::uint32_t rows = target.count / kRowElements;
-  if (unpack_rows(packed, rows, target) > kMaxPackedByte) return Fault::kBadByte;
+  if (unpack_rows(packed, rows, target) > kMaxPackedByte) return &faults::kBadByte;
   return decode_last_row(packed, rows, target);
 }
 
@@ -405,23 +405,23 @@ bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target);
 [[gnu::always_inline]] inline Fault decode_rice(const ChunkBytes& chunk,
                                                 const DecodeTarget& target) noexcept {
   const ChunkBytes rice = {chunk.at + 1, chunk.bytes - 1};
-  if (rice.bytes < kRiceHeaderBytes) return Fault::kTruncated;
+  if (rice.bytes < kRiceHeaderBytes) return &faults::kTruncated;
   // Past the caches each line may be written only once.
   if (sparse(load_le<std::uint16_t>(rice.at + 1), target.count) && into_of(target) != Into::kPastCaches) {
-    return scatter_rice(rice, target) ? Fault::kNone : decode_as_reference(chunk, target);
+    return scatter_rice(rice, target) ? nullptr : decode_as_reference(chunk, target);
   }
   if (are_read_as_bytes(static_cast<unsigned>(rice.at[0]))) {
     alignas(64) std::uint8_t digits[kChunkElements + kDigitRoom];
     if (!read_digits(rice, target.count, digits)) return decode_as_reference(chunk, target);
     put_digit_bytes(digits, target);
-    return Fault::kNone;
+    return nullptr;
   }
   std::byte nonzero[kMostMapBytes + kRoom];
   std::byte negative[kMostMapBytes + kRoom];
   const DigitMaps maps = {nonzero, negative};
   if (!read_rice(rice, target.count, maps)) return decode_as_reference(chunk, target);
   put_digits(maps, target);
-  return Fault::kNone;
+  return nullptr;
 }
 
 }  // namespace DELTAWIRE_TARGET

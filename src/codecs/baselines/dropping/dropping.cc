@@ -51,25 +51,15 @@ constexpr std::uint32_t bitmap_bytes(std::uint64_t elements) noexcept {
   return static_cast<std::uint32_t>((elements + 7) / 8);
 }
 
-// What a decoder found wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,      // the bytes end before the chunk does
-  kPadding,        // a set bit behind the last element's
-  kTrailingBytes,  // bytes behind the last value
-  kValue,          // a value that isn't finite
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
 
-std::string_view fault_text(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNone: return "no fault";
-    case Fault::kTruncated: return "the bytes end before the chunk does";
-    case Fault::kPadding: return "a set bit behind the last element's";
-    case Fault::kTrailingBytes: return "bytes follow the last value";
-    case Fault::kValue: return "a value that is not finite";
-  }
-  return "unknown fault";
-}
+using deltawire::faults::kTruncated;
+constexpr ChunkFault kPadding = {"a set bit behind the last element's"};
+constexpr ChunkFault kTrailingBytes = {"bytes follow the last value"};
+constexpr ChunkFault kValue = {"a value that is not finite"};
+
+}  // namespace faults
 
 // The encoder's scratch.
 struct Sample {
@@ -103,23 +93,23 @@ std::uint32_t sent_in(const ChunkBytes& chunk, std::uint32_t bytes) noexcept {
 
 Fault check_chunk(const ChunkBytes& chunk, std::uint64_t count) noexcept {
   const std::uint32_t bitmap = bitmap_bytes(count);
-  if (chunk.bytes < bitmap) return Fault::kTruncated;
+  if (chunk.bytes < bitmap) return &faults::kTruncated;
   const unsigned used = count % 8;
-  if (used != 0 && static_cast<unsigned>(chunk.at[bitmap - 1]) >> used != 0) return Fault::kPadding;
+  if (used != 0 && static_cast<unsigned>(chunk.at[bitmap - 1]) >> used != 0) return &faults::kPadding;
   const std::uint32_t sent = sent_in(chunk, bitmap);
-  if (chunk.bytes - bitmap < sent * kValueBytes) return Fault::kTruncated;
-  if (chunk.bytes - bitmap > sent * kValueBytes) return Fault::kTrailingBytes;
+  if (chunk.bytes - bitmap < sent * kValueBytes) return &faults::kTruncated;
+  if (chunk.bytes - bitmap > sent * kValueBytes) return &faults::kTrailingBytes;
   for (std::uint32_t at = bitmap; at < chunk.bytes; at += kValueBytes) {
-    if ((load_le<std::uint32_t>(chunk.at + at) & kMagnitudeMask) >= kInfinityBits) return Fault::kValue;
+    if ((load_le<std::uint32_t>(chunk.at + at) & kMagnitudeMask) >= kInfinityBits) return &faults::kValue;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 // Overwriting, those not sent become 0. On a fault the slot's content is unspecified; a null slot checks
 // alone.
 Fault decode_elements(const ChunkBytes& chunk, std::uint64_t count, const PartTarget& target) {
   const Fault fault = check_chunk(chunk, count);
-  if (fault != Fault::kNone || target.slot == nullptr) return fault;
+  if (fault != nullptr || target.slot == nullptr) return fault;
   std::uint32_t at = bitmap_bytes(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (!target.accumulate) target.slot[i] = 0;
@@ -129,7 +119,7 @@ Fault decode_elements(const ChunkBytes& chunk, std::uint64_t count, const PartTa
     if (value == 0) continue;
     target.slot[i] = target.accumulate ? target.slot[i] + target.scale * value : target.scale * value;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 class Dropping final : public Codec {
@@ -185,8 +175,7 @@ class Dropping final : public Codec {
   static Status decode_chunk(const PartView& in, std::size_t chunk, std::uint64_t count,
                              const PartTarget& target) {
     const std::uint64_t elements = std::min(kChunkElements, count - chunk * kChunkElements);
-    const Fault fault = decode_elements(chunk_of(in, chunk), elements, target);
-    return fault_status("dropping", chunk, fault, fault_text(fault));
+    return fault_status("dropping", chunk, decode_elements(chunk_of(in, chunk), elements, target));
   }
 
   // The magnitude from which on elements are sent: that of the last among the share of a sample. At least the

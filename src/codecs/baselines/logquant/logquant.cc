@@ -93,20 +93,22 @@ struct Staging {
   std::uint32_t pairs = 0;
 };
 
-// What a decoder found wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,      // the bytes end before the chunk does
-  kTrailingBytes,  // bytes follow the last number
-  kPairCount,      // more than kChunkPairs, too few in a chunk that isn't the last, or an empty chunk among
-                   // others
-  kForm,           // keys where their absence is shorter, or the other way round
-  kKey,            // a key that isn't above the one before it, or not below the dimension
-  kLevel,          // a level that stands for 0, or a zero with a sign
-  kCount,          // elements without keys that aren't as many as stated, or that begin or end with a zero
-  kPadding,        // a set bit after the last number
-  kNoRoom,         // more pairs than the receiver's slot has room for
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
+
+using deltawire::faults::kNoRoom;
+using deltawire::faults::kTruncated;
+constexpr ChunkFault kTrailingBytes = {"bytes follow its last number"};
+// More than kChunkPairs, too few in a chunk that isn't the last, or an empty chunk among others.
+constexpr ChunkFault kPairCount = {"a number of pairs that this chunk can't have"};
+constexpr ChunkFault kForm = {"the other form, with or without keys, is shorter"};
+constexpr ChunkFault kKey = {"a key that is out of order or outside the tensor"};
+constexpr ChunkFault kLevel = {"a level that stands for no value"};  // for 0, or a zero with a sign
+constexpr ChunkFault kCount = {
+    "its elements aren't as many non-zeros as stated, or a zero begins or ends them"};
+constexpr ChunkFault kPadding = {"bits follow the last number"};
+
+}  // namespace faults
 
 // What a chunk's first bytes say.
 struct Head {
@@ -152,27 +154,6 @@ struct Workspace {
   std::uint32_t keys[kChunkPairs];
   std::uint16_t numbers[kChunkPairs];
 };
-
-std::string_view fault_text(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNone: return "no fault";
-    case Fault::kTruncated: return "the bytes end before the chunk does";
-    case Fault::kTrailingBytes: return "bytes follow its last number";
-    case Fault::kPairCount: return "a number of pairs that this chunk can't have";
-    case Fault::kForm: return "the other form, with or without keys, is shorter";
-    case Fault::kKey: return "a key that is out of order or outside the tensor";
-    case Fault::kLevel: return "a level that stands for no value";
-    case Fault::kCount:
-      return "its elements aren't as many non-zeros as stated, or a zero begins or ends them";
-    case Fault::kPadding: return "bits follow the last number";
-    case Fault::kNoRoom: return "more pairs than the slot has room for: give it room for its dimension";
-  }
-  return "unknown fault";
-}
-
-Status fault_error(Fault fault, std::uint64_t chunk) {
-  return fault_status("logquant", chunk, fault, fault_text(fault));
-}
 
 // Encoding: which values are sent, and their bytes.
 
@@ -275,69 +256,68 @@ Fault read_keyed(const std::byte* keys, const Head& head, const Values& values, 
                  PairTarget& target) noexcept {
   for (std::uint32_t i = 0; i < head.pairs; ++i) {
     const std::uint64_t key = load_le<std::uint32_t>(keys + i * kKeyBytes);
-    if (key < target.least_key || key >= target.dimension) return Fault::kKey;
+    if (key < target.least_key || key >= target.dimension) return &faults::kKey;
     const std::uint32_t number = numbers.next();
-    if (!values.has(number)) return Fault::kLevel;
+    if (!values.has(number)) return &faults::kLevel;
     put_pair<kSink>(key, values.value(number), target);
     target.least_key = key + 1;
   }
   const auto first = load_le<std::uint32_t>(keys);
-  return is_dense_shorter(head.pairs, target.least_key - first, numbers.width - 1) ? Fault::kForm
-                                                                                   : Fault::kNone;
+  return is_dense_shorter(head.pairs, target.least_key - first, numbers.width - 1) ? &faults::kForm : nullptr;
 }
 
 template <Sink kSink>
 Fault read_dense(const Head& head, const Values& values, Numbers& numbers, PairTarget& target) noexcept {
-  if (head.first < target.least_key) return Fault::kKey;
-  if (!range_fits(head.first, head.elements, target.dimension)) return Fault::kKey;
+  if (head.first < target.least_key) return &faults::kKey;
+  if (!range_fits(head.first, head.elements, target.dimension)) return &faults::kKey;
   std::uint32_t pairs = 0;
   for (std::uint32_t i = 0; i < head.elements; ++i) {
     const std::uint32_t number = numbers.next();
     if (number == 0 && i > 0 && i + 1 < head.elements) continue;
-    if (number == 0 || pairs == head.pairs) return Fault::kCount;
-    if (!values.has(number)) return Fault::kLevel;
+    if (number == 0 || pairs == head.pairs) return &faults::kCount;
+    if (!values.has(number)) return &faults::kLevel;
     put_pair<kSink>(std::uint64_t{head.first} + i, values.value(number), target);
     ++pairs;
   }
   target.least_key = std::uint64_t{head.first} + head.elements;
-  return pairs == head.pairs ? Fault::kNone : Fault::kCount;
+  return pairs == head.pairs ? nullptr : &faults::kCount;
 }
 
 template <Sink kSink>
 Fault read_pairs(const ChunkBytes& chunk, const Head& head, const Grid& grid, PairTarget& target) noexcept {
-  if (kSink == Sink::kPairs && head.pairs > target.capacity - target.pairs) return Fault::kNoRoom;
+  if (kSink == Sink::kPairs && head.pairs > target.capacity - target.pairs) return &faults::kNoRoom;
   const Values values(grid, target.scale);
   Numbers numbers{{chunk.at + head.bytes, head.value_bytes}, grid.bits + 1};
   const Fault fault = head.dense ? read_dense<kSink>(head, values, numbers, target)
                                  : read_keyed<kSink>(chunk.at + kCountBytes, head, values, numbers, target);
-  if (fault != Fault::kNone) return fault;
-  return numbers.stream.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  if (fault != nullptr) return fault;
+  return numbers.stream.at_clean_end() ? nullptr : &faults::kPadding;
 }
 
 // Reads and checks a chunk's head: of chunks before the last, which are full, and of the last, which has a
 // pair unless it is the first, too.
 Fault read_head(const ChunkBytes& chunk, bool is_last, unsigned bits, Head& head) {
-  if (chunk.bytes < kCountBytes) return Fault::kTruncated;
+  if (chunk.bytes < kCountBytes) return &faults::kTruncated;
   const std::uint32_t word = load_le<std::uint16_t>(chunk.at);
   head.pairs = word & ~kDenseBit;
   head.dense = (word & kDenseBit) != 0;
-  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
+  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return &faults::kPairCount;
   if (head.pairs == 0) {
-    if (head.dense) return Fault::kForm;
-    return chunk.bytes > kCountBytes ? Fault::kTrailingBytes : Fault::kNone;
+    if (head.dense) return &faults::kForm;
+    return chunk.bytes > kCountBytes ? &faults::kTrailingBytes : nullptr;
   }
   head.bytes = kCountBytes + (head.dense ? kDenseHeadBytes : kKeyBytes * head.pairs);
-  if (chunk.bytes < head.bytes) return Fault::kTruncated;
+  if (chunk.bytes < head.bytes) return &faults::kTruncated;
   head.elements = head.pairs;
   if (head.dense) {
     head.first = load_le<std::uint32_t>(chunk.at + kCountBytes);
     head.elements = load_le<std::uint32_t>(chunk.at + kCountBytes + 4);
-    if (!is_dense_shorter(head.pairs, head.elements, bits)) return Fault::kForm;
+    if (!is_dense_shorter(head.pairs, head.elements, bits)) return &faults::kForm;
   }
   // Small: a dense chunk has no more bytes than its keys would take.
   head.value_bytes = static_cast<std::uint32_t>((std::uint64_t{head.elements} * (bits + 1) + 7) / 8);
-  if (head.value_bytes > chunk.bytes - head.bytes) return Fault::kTruncated;
-  return head.value_bytes < chunk.bytes - head.bytes ? Fault::kTrailingBytes : Fault::kNone;
+  if (head.value_bytes > chunk.bytes - head.bytes) return &faults::kTruncated;
+  return head.value_bytes < chunk.bytes - head.bytes ? &faults::kTrailingBytes : nullptr;
 }
 
 // Decodes a chunk with pairs. Reads inside the chunk alone, writes inside the target alone; on a fault what
@@ -414,8 +394,8 @@ class Logquant final : public PairCodec<PairTarget> {
       Head head;
       const bool is_last = i + 1 == in.chunk_ends.size();
       const Fault fault = read_head(chunk_of(in, i), is_last, grid_.bits, head);
-      if (fault != Fault::kNone) return fault_error(fault, i);
-      if (head.pairs == 0 && i > 0) return fault_error(Fault::kPairCount, i);
+      RETURN_IF_ERROR(fault_status("logquant", i, fault));
+      if (head.pairs == 0 && i > 0) return fault_status("logquant", i, &faults::kPairCount);
       pairs += head.pairs;
     }
     RETURN_IF_ERROR(check_pair_count("logquant", pairs, elements));
@@ -439,7 +419,7 @@ class Logquant final : public PairCodec<PairTarget> {
       Head head;
       read_head(chunk, i + 1 == in.chunk_ends.size(), grid.bits, head);
       const Fault fault = decode_chunk(chunk, head, grid, target);
-      if (fault != Fault::kNone) return fault_error(fault, i);
+      RETURN_IF_ERROR(fault_status("logquant", i, fault));
     }
     return {};
   }

@@ -55,28 +55,6 @@ struct Parameters {
   float columns = 0.3F;
 };
 
-std::string_view fault_text(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNone: return "no fault";
-    case Fault::kTruncated: return "the bytes end before the chunk does";
-    case Fault::kTrailingBytes: return "bytes follow its last table";
-    case Fault::kPairCount: return "a number of pairs that this chunk can't have";
-    case Fault::kBuckets: return "more buckets than there can be, or none";
-    case Fault::kMean: return "means of buckets that aren't finite, above 0 and in order";
-    case Fault::kGroup: return "groups with no keys, or with more or fewer than the chunk has";
-    case Fault::kGap: return "a gap in more bytes than it needs";
-    case Fault::kKey: return "a key that is out of order, there twice or outside the tensor";
-    case Fault::kCell: return "a cell that no key of its table can have left so";
-    case Fault::kPadding: return "bits follow the last flag or cell";
-    case Fault::kNoRoom: return "more pairs than the slot has room for: give it room for its dimension";
-  }
-  return "unknown fault";
-}
-
-Status fault_error(Fault fault, std::uint64_t chunk) {
-  return fault_status("sketchml", chunk, fault, fault_text(fault));
-}
-
 // The encoder's scratch, laid out for chunks of at most `room` pairs.
 std::uint64_t scratch_bytes(std::uint64_t room, std::uint32_t rows) noexcept {
   return room * (4 * sizeof(std::uint32_t) + 1 + rows);
@@ -176,13 +154,14 @@ class Sketchml final : public PairCodec<DecodeTarget> {
     std::uint64_t all = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkBytes chunk = chunk_of(in, i);
-      if (chunk.bytes < kCountBytes) return fault_error(Fault::kTruncated, i);
+      if (chunk.bytes < kCountBytes) return fault_status("sketchml", i, &faults::kTruncated);
       const auto pairs = load_le<std::uint32_t>(chunk.at);
       const bool is_last = i + 1 == in.chunk_ends.size();
       if (pairs > kChunkPairs || (!is_last && pairs < kChunkPairs) || (pairs == 0 && i > 0)) {
-        return fault_error(Fault::kPairCount, i);
+        return fault_status("sketchml", i, &faults::kPairCount);
       }
-      if (pairs == 0 && chunk.bytes > kCountBytes) return fault_error(Fault::kTrailingBytes, i);
+      if (pairs == 0 && chunk.bytes > kCountBytes)
+        return fault_status("sketchml", i, &faults::kTrailingBytes);
       all += pairs;
     }
     return check_pair_count("sketchml", all, elements);
@@ -194,8 +173,7 @@ class Sketchml final : public PairCodec<DecodeTarget> {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkBytes chunk = chunk_of(in, i);
       if (chunk.bytes == kCountBytes && load_le<std::uint32_t>(chunk.at) == 0) break;
-      const Fault fault = decode_chunk(chunk, rules, target);
-      if (fault != Fault::kNone) return fault_error(fault, i);
+      RETURN_IF_ERROR(fault_status("sketchml", i, decode_chunk(chunk, rules, target)));
     }
     return {};
   }

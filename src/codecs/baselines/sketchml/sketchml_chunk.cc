@@ -274,12 +274,12 @@ struct List {
     const unsigned bytes = gap_bytes(read);
     std::uint32_t gap = 0;
     for (unsigned byte = 0; byte < bytes; ++byte) gap |= static_cast<std::uint32_t>(gaps[byte]) << (8 * byte);
-    if (bytes > 1 && gap >> (8 * (bytes - 1)) == 0) return Fault::kGap;
+    if (bytes > 1 && gap >> (8 * (bytes - 1)) == 0) return &faults::kGap;
     gaps += bytes;
     ++read;
     key = least + gap;
     least = key + 1;
-    return key < dimension ? Fault::kNone : Fault::kKey;
+    return key < dimension ? nullptr : &faults::kKey;
   }
 
   std::uint32_t cell(std::uint32_t at) const noexcept {
@@ -324,23 +324,23 @@ struct Rest {
 // Finds where a group's streams lie; `limit` is the most keys that it can have.
 Fault read_group(const Rules& rules, std::uint32_t limit, Rest& rest, List& list) noexcept {
   const std::byte* const head = rest.take(kGroupHeadBytes);
-  if (head == nullptr) return Fault::kTruncated;
+  if (head == nullptr) return &faults::kTruncated;
   list.keys = load_le<std::uint32_t>(head);
-  if (list.keys == 0 || list.keys > limit) return Fault::kGroup;
+  if (list.keys == 0 || list.keys > limit) return &faults::kGroup;
   const std::uint32_t flag_bytes = (list.keys * kFlagBits + 7) / 8;
   list.flags = rest.take(flag_bytes);
-  if (list.flags == nullptr) return Fault::kTruncated;
+  if (list.flags == nullptr) return &faults::kTruncated;
   const BitWindow flags{list.flags, flag_bytes, std::uint64_t{list.keys} * kFlagBits};
-  if (!flags.at_clean_end()) return Fault::kPadding;
+  if (!flags.at_clean_end()) return &faults::kPadding;
   std::uint64_t gap_bytes = 0;
   for (std::uint32_t i = 0; i < list.keys; ++i) gap_bytes += list.gap_bytes(i);
   list.gaps = rest.take(gap_bytes);
-  if (list.gaps == nullptr) return Fault::kTruncated;
+  if (list.gaps == nullptr) return &faults::kTruncated;
   list.columns = columns_for(rules, list.keys);
   const std::uint64_t table_bytes =
       cell_bytes(std::uint64_t{rules.rows} * list.columns, cell_bits(list.width));
   list.cells = {rest.take(table_bytes), table_bytes};
-  return list.cells.at == nullptr ? Fault::kTruncated : Fault::kNone;
+  return list.cells.at == nullptr ? &faults::kTruncated : nullptr;
 }
 
 // Which cells of a table some key has.
@@ -363,46 +363,46 @@ Fault check_list(const Rules& rules, std::uint64_t dimension, List list) noexcep
   const std::uint32_t cells = rules.rows * list.columns;
   Marks marks(cells);
   while (list.read < list.keys) {
-    if (const Fault fault = list.next(dimension); fault != Fault::kNone) return fault;
+    if (const Fault fault = list.next(dimension); fault != nullptr) return fault;
     for (std::uint32_t row = 0; row < rules.rows; ++row) {
       marks.set(cell_of(rules, static_cast<std::uint32_t>(list.key), row, list.columns));
     }
   }
   for (std::uint32_t cell = 0; cell < cells; ++cell) {
     const std::uint32_t number = list.cell(cell);
-    if (number >= list.width || (number < list.width - 1 && !marks.has(cell))) return Fault::kCell;
+    if (number >= list.width || (number < list.width - 1 && !marks.has(cell))) return &faults::kCell;
   }
   list.cells.position = std::uint64_t{cells} * cell_bits(list.width);
-  return list.cells.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  return list.cells.at_clean_end() ? nullptr : &faults::kPadding;
 }
 
 Fault check_means(const std::byte* means, std::uint32_t count) noexcept {
   std::uint32_t before = 1;
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto mean = load_le<std::uint32_t>(means + std::size_t{kMeanBytes} * i);
-    if (mean < before || mean >= kInfinityBits) return Fault::kMean;
+    if (mean < before || mean >= kInfinityBits) return &faults::kMean;
     before = mean;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 // Finds and checks all groups of a chunk.
 Fault open_lists(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& target, Lists& lists) noexcept {
-  if (chunk.bytes < kHeadBytes) return Fault::kTruncated;
+  if (chunk.bytes < kHeadBytes) return &faults::kTruncated;
   const auto pairs = load_le<std::uint32_t>(chunk.at);
   const auto first = load_le<std::uint32_t>(chunk.at + 4);
   const std::uint32_t buckets[kSigns] = {load_le<std::uint16_t>(chunk.at + 8),
                                          load_le<std::uint16_t>(chunk.at + 10)};
   const std::uint32_t all = buckets[0] + buckets[1];
   if (buckets[0] > rules.buckets || buckets[1] > rules.buckets || all > pairs || all == 0)
-    return Fault::kBuckets;
+    return &faults::kBuckets;
   Rest rest{chunk.at + kHeadBytes, chunk.bytes - kHeadBytes};
   const std::byte* means = rest.take(std::uint64_t{all} * kMeanBytes);
-  if (means == nullptr) return Fault::kTruncated;
+  if (means == nullptr) return &faults::kTruncated;
   target.mean_bytes += std::uint64_t{all} * kMeanBytes;
   std::uint32_t keys = 0;
   for (std::uint32_t sign = 0; sign < kSigns; ++sign) {
-    if (const Fault fault = check_means(means, buckets[sign]); fault != Fault::kNone) return fault;
+    if (const Fault fault = check_means(means, buckets[sign]); fault != nullptr) return fault;
     const Grouping grouping(rules, buckets[sign]);
     for (std::uint32_t i = 0; i < grouping.groups; ++i) {
       List& list = lists.at[lists.count++];
@@ -411,16 +411,16 @@ Fault open_lists(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& targ
       list.width = grouping.begin(i + 1) - grouping.begin(i);
       list.means = means + std::size_t{kMeanBytes} * grouping.begin(i);
       Fault fault = read_group(rules, pairs - keys, rest, list);
-      if (fault == Fault::kNone) fault = check_list(rules, target.dimension, list);
-      if (fault != Fault::kNone) return fault;
+      if (fault == nullptr) fault = check_list(rules, target.dimension, list);
+      if (fault != nullptr) return fault;
       keys += list.keys;
       target.key_bytes += static_cast<std::uint64_t>(list.cells.at - list.flags);
       target.table_bytes += list.cells.bytes;
     }
     means += std::size_t{kMeanBytes} * buckets[sign];
   }
-  if (keys != pairs) return Fault::kGroup;
-  return rest.left > 0 ? Fault::kTrailingBytes : Fault::kNone;
+  if (keys != pairs) return &faults::kGroup;
+  return rest.left > 0 ? &faults::kTrailingBytes : nullptr;
 }
 
 // The list with the smallest next key. REQUIRES: there is a list.
@@ -433,13 +433,13 @@ List& first_of(Lists& lists) noexcept {
 // Hands out the pairs of all lists, ascending.
 template <Sink kSink>
 Fault merge(Lists& lists, const Rules& rules, std::uint32_t first, DecodeTarget& target) noexcept {
-  if (first < target.least_key) return Fault::kKey;
+  if (first < target.least_key) return &faults::kKey;
   for (std::uint32_t i = 0; i < lists.count; ++i) lists.at[i].next(target.dimension);
-  if (first_of(lists).key != first) return Fault::kKey;
+  if (first_of(lists).key != first) return &faults::kKey;
   target.least_key = first;
   while (lists.count > 0) {
     List& list = first_of(lists);
-    if (list.key < target.least_key) return Fault::kKey;
+    if (list.key < target.least_key) return &faults::kKey;
     put_pair<kSink>(list.key, list.value(rules) * target.scale, target);
     target.least_key = list.key + 1;
     if (list.read < list.keys) {
@@ -448,17 +448,17 @@ Fault merge(Lists& lists, const Rules& rules, std::uint32_t first, DecodeTarget&
       list = lists.at[--lists.count];
     }
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 }  // namespace
 
 Fault decode_chunk(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& target) noexcept {
   Lists lists;
-  if (const Fault fault = open_lists(chunk, rules, target, lists); fault != Fault::kNone) return fault;
+  if (const Fault fault = open_lists(chunk, rules, target, lists); fault != nullptr) return fault;
   const auto pairs = load_le<std::uint32_t>(chunk.at);
   const auto first = load_le<std::uint32_t>(chunk.at + 4);
-  if (target.sink == Sink::kPairs && pairs > target.capacity - target.pairs) return Fault::kNoRoom;
+  if (target.sink == Sink::kPairs && pairs > target.capacity - target.pairs) return &faults::kNoRoom;
   return for_sink(target.sink, [&]<Sink kSink>() { return merge<kSink>(lists, rules, first, target); });
 }
 

@@ -8,6 +8,7 @@
 #include "base/bit_functions.h"
 #include "base/random.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/fault.h"
 #include "codecs/kernels/pairs.h"
 
 namespace deltawire::sketchml {
@@ -56,22 +57,26 @@ struct Staging {
   std::uint32_t pairs = 0;
 };
 
-// What a decoder found wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,      // the bytes end before the chunk does
-  kTrailingBytes,  // bytes follow the last group
-  kPairCount,      // more than kChunkPairs, too few in a chunk that isn't the last, or an empty chunk among
-                   // others
-  kBuckets,        // more buckets of a sign than the spec says, or more of both than pairs, or none
-  kMean,           // means that aren't finite, above 0 and in order
-  kGroup,          // a group without keys, or all groups together with more or fewer than stated
-  kGap,            // a gap in more bytes than it needs
-  kKey,            // a key twice, out of order or outside the tensor, or not the first that the head states
-  kCell,           // a number beyond the group's buckets, or one other than the largest where no key is
-  kPadding,        // a set bit after the last flag or cell
-  kNoRoom,         // more pairs than the receiver's slot has room for
-};
+// What is wrong with a chunk that a decoder refuses.
+namespace faults {
+
+using deltawire::faults::kNoRoom;
+using deltawire::faults::kTruncated;
+inline constexpr ChunkFault kTrailingBytes = {"bytes follow its last table"};
+// More than kChunkPairs, too few in a chunk that isn't the last, or an empty chunk among others.
+inline constexpr ChunkFault kPairCount = {"a number of pairs that this chunk can't have"};
+// More of a sign than the spec says, or more of both than pairs.
+inline constexpr ChunkFault kBuckets = {"more buckets than there can be, or none"};
+inline constexpr ChunkFault kMean = {"means of buckets that aren't finite, above 0 and in order"};
+inline constexpr ChunkFault kGroup = {"groups with no keys, or with more or fewer than the chunk has"};
+inline constexpr ChunkFault kGap = {"a gap in more bytes than it needs"};
+// Or not the first that the head states.
+inline constexpr ChunkFault kKey = {"a key that is out of order, there twice or outside the tensor"};
+// Beyond the group's buckets, or other than the largest where no key is.
+inline constexpr ChunkFault kCell = {"a cell that no key of its table can have left so"};
+inline constexpr ChunkFault kPadding = {"bits follow the last flag or cell"};
+
+}  // namespace faults
 
 // With the bytes that have been read: for those who want to know.
 struct DecodeTarget : PairTarget {

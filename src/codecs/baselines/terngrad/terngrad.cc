@@ -49,22 +49,7 @@ std::uint64_t bytes_of(std::uint64_t count) noexcept {
   return ceil_div(count, base3::kDigitsPerByte);
 }
 
-// What a decoder found wrong with a chunk.
-enum class Fault : std::uint8_t {
-  kNone,
-  kTruncated,        // never: lengths are checked before
-  kBadByte,          // a byte above 242
-  kBadPad,           // a pad digit other than 1
-  kNonzeroWithoutM,  // a digit +1 or -1 where m is 0
-};
-
-std::string_view text_of(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kBadByte: return "a byte is above 242";
-    case Fault::kBadPad: return "a pad digit isn't 1";
-    default: return "a digit isn't 0 although m is 0";
-  }
-}
+constexpr ChunkFault kBadByte = {"a byte is above 242"};
 
 constexpr base3::DigitTable kDigits = base3::make_digit_table();
 
@@ -96,13 +81,9 @@ void encode_chunk(const Addends& x, const Draws& draws, float m, std::byte* pack
 
 Fault decode_row(const std::byte* row, const base3::RowTarget& target) noexcept {
   for (std::uint32_t j = 0; j < base3::packed_bytes(target.count); ++j) {
-    if (static_cast<std::uint32_t>(row[j]) > base3::kMaxPackedByte) return Fault::kBadByte;
+    if (static_cast<std::uint32_t>(row[j]) > base3::kMaxPackedByte) return &kBadByte;
   }
-  switch (base3::unpack_row(kDigits, row, target)) {
-    case base3::RowFault::kPad: return Fault::kBadPad;
-    case base3::RowFault::kNonzero: return Fault::kNonzeroWithoutM;
-    default: return Fault::kNone;
-  }
+  return base3::unpack_row(kDigits, row, target);
 }
 
 // Row by row; without a slot into memory that nobody reads.
@@ -114,9 +95,9 @@ Fault decode_chunk(const std::byte* packed, const base3::RowTarget& target) {
     row.slot = target.slot != nullptr ? target.slot + at : unread;
     row.count = left < base3::kRowElements ? left : base3::kRowElements;
     const Fault fault = decode_row(packed + at / base3::kDigitsPerByte, row);
-    if (fault != Fault::kNone) return fault;
+    if (fault != nullptr) return fault;
   }
-  return Fault::kNone;
+  return nullptr;
 }
 
 class Terngrad final : public Codec {
@@ -156,8 +137,7 @@ class Terngrad final : public Codec {
       const base3::RowTarget target{out.slot + i * kChunkElements,
                                     elements_of_chunk(out.count, i, kChunkElements), value, in.scalar == 0,
                                     out.accumulate};
-      const Fault fault = decode_chunk(chunk_of(in, i).at, target);
-      RETURN_IF_ERROR(fault_status("terngrad", i, fault, text_of(fault)));
+      RETURN_IF_ERROR(fault_status("terngrad", i, decode_chunk(chunk_of(in, i).at, target)));
     }
     return {};
   }
@@ -167,7 +147,7 @@ class Terngrad final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const std::uint32_t elements = elements_of_chunk(count, i, kChunkElements);
       const Fault fault = decode_chunk(chunk_of(in, i).at, {nullptr, elements, 0, in.scalar == 0, false});
-      RETURN_IF_ERROR(fault_status("terngrad", i, fault, text_of(fault)));
+      RETURN_IF_ERROR(fault_status("terngrad", i, fault));
     }
     add_section(sections, "base 3^5", in.payload.size() * 8);
     return {};

@@ -130,9 +130,8 @@ class Twobit final : public ElementwiseCodec<float> {
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
-  const auto threshold = float_parameter(spec, "t", kThresholds);
-  if (!threshold) return tl::unexpected(threshold.error());
-  return std::make_unique<const Twobit>(*threshold);
+  ASSIGN_OR_RETURN(const auto threshold, float_parameter(spec, "t", kThresholds));
+  return std::make_unique<const Twobit>(threshold);
 }
 
 }  // namespace

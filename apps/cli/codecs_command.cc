@@ -71,8 +71,7 @@ void print_text(const CodecInfo& info) {
 }
 
 void list_codecs(bool json) {
-  const auto target = kernel_target_in_use();
-  if (!target) throw misused(target.error().message);
+  const auto target = value_or_misused(kernel_target_in_use());
   if (json) {
     Json codecs = Json::array();
     for (const CodecInfo* info : registered_codecs()) codecs.push_back(to_json(*info));
@@ -81,7 +80,7 @@ void list_codecs(bool json) {
       targets.push_back({{"name", each.name}, {"runs_here", each.runs_here}});
     }
     std::cout << Json{{"codecs", std::move(codecs)},
-                      {"kernel_target", *target},
+                      {"kernel_target", target},
                       {"kernel_targets", std::move(targets)}}
                      .dump(2)
               << "\n";
@@ -93,7 +92,7 @@ void list_codecs(bool json) {
   }
   std::cout << "A spec is a name, or name:parameter=value,parameter=value; omitted parameters have their "
                "defaults.\n"
-            << "Kernels run for: " << *target << ". DELTAWIRE_FORCE_TARGET chooses among";
+            << "Kernels run for: " << target << ". DELTAWIRE_FORCE_TARGET chooses among";
   for (const KernelTarget& each : kernel_targets()) {
     std::cout << " " << each.name << (each.runs_here ? "" : " (not on this CPU)");
   }

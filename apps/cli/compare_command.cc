@@ -72,8 +72,7 @@ void compare(const CompareOptions& options) {
   report.options = measure_options(options);
   std::set<std::string> loaded;
   for (const std::string& text : options.inputs) {
-    if (!loaded.insert(text).second) continue;
-    report.inputs.push_back(load_input(text, options.quick));
+    if (loaded.insert(text).second) report.inputs.push_back(load_input(text, options.quick));
   }
   catch_interrupts();
   measure_all(methods, report);

@@ -66,8 +66,8 @@ void decode(const DecodeOptions& options) {
   auto output = ArrayOutput::begin(file, input.is_archive());
   FileSize size;
   for (const ArrayFile::Member& member : input.members()) {
-    auto bytes = input.bytes_of(member);
-    auto array = open_dw(std::make_unique<CountedSource>(std::move(bytes), size.file_bytes), member.shown);
+    auto source = std::make_unique<CountedSource>(input.bytes_of(member), size.file_bytes);
+    auto array = open_dw(std::move(source), member.shown);
     decode_array(*array, member, output);
     size.count += array->info().count;
     size.tensor_bytes += array->info().bytes();

@@ -60,9 +60,8 @@ struct Secret {
 
 Secret secret_of(const DoctorOptions& options) {
   Secret secret;
-  const auto encryption = parse_encryption(options.encryption.empty() ? "auto" : options.encryption);
-  if (!encryption) throw misused("--encryption: " + encryption.error().text());
-  secret.door.encryption = *encryption;
+  secret.door.encryption = value_or_misused(
+      parse_encryption(options.encryption.empty() ? "auto" : options.encryption), "--encryption: ");
   std::string text(setting_of("DELTAWIRE_TOKEN"));
   if (!options.token_file.empty()) {
     const auto bytes = read_input(options.token_file);
@@ -70,9 +69,7 @@ Secret secret_of(const DoctorOptions& options) {
   }
   secret.is_given = !text.empty();
   if (!secret.is_given) return secret;
-  const auto token = token_of(std::as_bytes(std::span(text)));
-  if (!token) throw misused("the token: " + token.error().text());
-  secret.door.token = *token;
+  secret.door.token = value_or_misused(token_of(std::as_bytes(std::span(text))), "the token: ");
   return secret;
 }
 
@@ -82,9 +79,7 @@ PortRange ports_of(const DoctorOptions& options) {
     return PortRange{port, port};
   }
   if (options.serve) return PortRange{kDoctorPort, kDoctorPort};
-  const auto ports = parse_ports(setting_of("DELTAWIRE_PORT"));
-  if (!ports) throw misused("DELTAWIRE_PORT: " + ports.error().text());
-  return *ports;
+  return value_or_misused(parse_ports(setting_of("DELTAWIRE_PORT")), "DELTAWIRE_PORT: ");
 }
 
 std::vector<Endpoint> endpoints_of(const std::vector<std::string>& hosts) {
@@ -92,25 +87,23 @@ std::vector<Endpoint> endpoints_of(const std::vector<std::string>& hosts) {
   for (const std::string& host : hosts) {
     auto endpoint = parse_endpoint(host);
     if (!endpoint) endpoint = parse_endpoint(host + ":" + std::to_string(kDoctorPort));
-    if (!endpoint) throw misused(endpoint.error().text());
-    endpoints.push_back(*std::move(endpoint));
+    endpoints.push_back(value_or_misused(std::move(endpoint)));
   }
   return endpoints;
 }
 
 void serve(const DoctorOptions& options, const Secret& secret, PortRange ports) {
-  auto listener = listen_tcp(options.interface.empty() ? "0.0.0.0" : options.interface, ports);
-  if (!listener) throw failed(listener.error().text());
-  const auto door = open_door(*std::move(listener), secret.door);
-  if (!door) throw failed(door.error().text());
+  auto listener =
+      value_or_failed(listen_tcp(options.interface.empty() ? "0.0.0.0" : options.interface, ports));
+  const auto door = value_or_failed(open_door(std::move(listener), secret.door));
   const auto self = doctor::this_machine(DELTAWIRE_VERSION);
-  const std::string port = std::to_string((*door)->endpoint().port);
+  const std::string port = std::to_string(door->endpoint().port);
   catch_interrupts();  // before anybody is told that it waits
-  std::cout << "waits at " << to_string((*door)->endpoint()) << (secret.is_given ? "" : ", without a token")
+  std::cout << "waits at " << to_string(door->endpoint()) << (secret.is_given ? "" : ", without a token")
             << "; on another machine: deltawire doctor " << self.name << ":" << port << "; Ctrl-C ends this"
             << std::endl;
   while (!interrupted()) {
-    const auto line = (*door)->answer(Clock::now() + kLookAtInterruption);
+    const auto line = door->answer(Clock::now() + kLookAtInterruption);
     if (!line && line.error().code == ErrorCode::kTimeout) continue;
     if (!line) throw failed(line.error().text());
     const auto visitor = doctor::receive_visitor(**line, self, secret.door);

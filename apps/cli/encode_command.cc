@@ -88,10 +88,7 @@ class Encoding {
     output_.open(member.name + ".dw", std::nullopt);
     output_.write(encoder.header());
     std::optional<Echo> echo;
-    if (lossy_) {
-      auto opened = Echo::open(encoder.header(), member.shown);
-      echo.emplace(std::move(opened));
-    }
+    if (lossy_) echo.emplace(Echo::open(encoder.header(), member.shown));
     const auto values = std::make_unique_for_overwrite<std::byte[]>(encoder.due() * dtype_bytes(dtype));
     for (std::uint64_t first = 0; encoder.due() > 0;) {
       const std::uint64_t count = encoder.due();
@@ -100,12 +97,8 @@ class Encoding {
       read_coded(array, member.shown, first, count, values.get());
       const TensorView part{values.get(), count, dtype};
       const auto pieces = value_or_failed(encoder.encode(part), member.shown + ": ");
-      if (echo) {
-        echo->add(pieces, part, errors_);
-      }
-      for (const Bytes piece : pieces) {
-        output_.write(piece);
-      }
+      if (echo) echo->add(pieces, part, errors_);
+      for (const Bytes piece : pieces) output_.write(piece);
       first += count;
     }
     size_.count += info.count;
@@ -158,8 +151,7 @@ void encode(const EncodeOptions& options) {
   {
     Encoding encoding(options, lossy, output);
     for (const ArrayFile::Member& member : input.members()) {
-      auto array = input.array(member);
-      encoding.add(*array, member);
+      encoding.add(*input.array(member), member);
     }
     size = encoding.size();
     errors = encoding.errors();

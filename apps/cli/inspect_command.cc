@@ -276,8 +276,7 @@ void print_row(const std::string& name, std::uint64_t bits, const Inspection& fa
   std::cout << row;
   if (facts.size.count > 0) {
     const auto each = static_cast<double>(bits) / static_cast<double>(facts.size.count);
-    std::snprintf(row, sizeof row, "   %.5f", each);
-    std::cout << row;
+    std::cout << "   " << with_decimals(each, 5);
   }
   std::cout << "\n";
 }

@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <limits>
 #include <string>
 
@@ -12,15 +11,9 @@ namespace {
 constexpr double kSmallestPositive = std::numeric_limits<double>::min();
 constexpr double kLargestDouble = std::numeric_limits<double>::max();
 
-std::string shown(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.15g", number);
-  return text;
-}
-
 std::string range_text(double low, double high) {
   if (low == kSmallestPositive) return "above 0";
-  return shown(low) + (high == kLargestDouble ? " or more" : " to " + shown(high));
+  return significant(low, 15) + (high == kLargestDouble ? " or more" : " to " + significant(high, 15));
 }
 
 }  // namespace

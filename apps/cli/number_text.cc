@@ -17,12 +17,18 @@ std::string grouped(std::uint64_t number) {
 }
 
 std::string rounded(double number) {
+  if (number < 1) return significant(number);
+  return with_decimals(number, number >= 1000 ? 0 : number >= 100 ? 1 : number >= 10 ? 2 : 3);
+}
+
+std::string significant(double number, int digits) {
   char text[64];
-  if (number < 1) {
-    std::snprintf(text, sizeof text, "%.3g", number);
-    return text;
-  }
-  const int decimals = number >= 1000 ? 0 : number >= 100 ? 1 : number >= 10 ? 2 : 3;
+  std::snprintf(text, sizeof text, "%.*g", digits, number);
+  return text;
+}
+
+std::string with_decimals(double number, int decimals) {
+  char text[64];
   std::snprintf(text, sizeof text, "%.*f", decimals, number);
   return text;
 }
@@ -78,8 +84,7 @@ std::optional<std::size_t> zeros_of(std::string_view end) {
 std::optional<std::uint64_t> count_of(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789";
   const auto digits_from = [&](std::size_t begin) {
-    const std::size_t end = std::min(text.find_first_not_of(kDigits, begin), text.size());
-    return text.substr(begin, end - begin);
+    return text.substr(begin, text.find_first_not_of(kDigits, begin) - begin);
   };
   std::string digits(digits_from(0));
   std::size_t at = digits.size();

@@ -15,6 +15,10 @@ std::string grouped(std::uint64_t number);
 // "19.97", "7477", "0.00359": three or four significant digits.
 std::string rounded(double number);
 
+// With so many significant digits, and with so many decimals.
+std::string significant(double number, int digits = 3);
+std::string with_decimals(double number, int decimals);
+
 // "2.5 times smaller", or "1.4 times larger" for 1/1.4.
 std::string times_smaller_text(double times);
 

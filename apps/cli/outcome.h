@@ -39,12 +39,19 @@ auto within(const std::string& where, const Call& call) {
 // The value of a result; `where`: as above.
 template <class Value>
 Value value_or_failed(Result<Value> result, const std::string& where = "") {
-  if (!result) throw failed(where + result.error().message);
+  if (!result) throw failed(where + result.error().text());
+  return *std::move(result);
+}
+
+// The same for what the user has asked for.
+template <class Value>
+Value value_or_misused(Result<Value> result, const std::string& where = "") {
+  if (!result) throw misused(where + result.error().text());
   return *std::move(result);
 }
 
 inline void throw_if_failed(const Status& done) {
-  if (!done) throw failed(done.error().message);
+  if (!done) throw failed(done.error().text());
 }
 
 // "<path>: <what went wrong>", with the reason of a failed system call: "<path>: <what>: <strerror>".

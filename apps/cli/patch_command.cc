@@ -16,6 +16,7 @@
 #include "cli/output_file.h"
 #include "cli/progress.h"
 #include "deltawire/patch_file.h"
+#include "deltawire/safetensors.h"
 #include "deltawire/workers.h"
 
 namespace deltawire::cli {
@@ -145,12 +146,6 @@ void merge(const PatchPaths& paths) {
   report_patch(paths.patch, paths.from, "old");
 }
 
-std::string hexadecimal(std::uint64_t digest) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(digest));
-  return text;
-}
-
 PatchOutput tensor_json(const PatchFileTensor& tensor) {
   PatchOutput json = {
       {"name", tensor.name}, {"full", tensor.full}, {"bytes", tensor.bytes}, {"new_bytes", tensor.new_bytes}};
@@ -161,8 +156,8 @@ PatchOutput tensor_json(const PatchFileTensor& tensor) {
                {"chunks", tensor.patch.chunks},
                {"changed_chunks", tensor.patch.changed_chunks},
                {"full_chunks", tensor.patch.full_chunks},
-               {"old_digest", hexadecimal(tensor.patch.old_digest)},
-               {"new_digest", hexadecimal(tensor.patch.new_digest)}});
+               {"old_digest", digest_text(tensor.patch.old_digest)},
+               {"new_digest", digest_text(tensor.patch.new_digest)}});
   return json;
 }
 
@@ -181,9 +176,9 @@ void print_patch_json(const std::string& path, const PatchFileInfo& info) {
       {"new_bytes", new_bytes_of(info)},
       {"from", info.from},
       {"to", info.to},
-      {"old_digest", hexadecimal(info.old_digest)},
-      {"new_digest", hexadecimal(info.new_digest)},
-      {"file_digest", info.file_digest ? PatchOutput(hexadecimal(*info.file_digest)) : PatchOutput(nullptr)},
+      {"old_digest", digest_text(info.old_digest)},
+      {"new_digest", digest_text(info.new_digest)},
+      {"file_digest", info.file_digest ? PatchOutput(digest_text(*info.file_digest)) : PatchOutput(nullptr)},
       {"has_header", info.has_header},
       {"leaves_out_unchanged", info.leaves_out_unchanged},
       {"tensors", std::move(tensors)}};
@@ -213,9 +208,9 @@ void print_patch_table(const std::string& path, const PatchFileInfo& info) {
                     ? std::string("without the tensors that don't change")
                     : size_text(new_bytes_of(info), info.file_bytes) + " than the new weights")
             << "\n"
-            << "  from  " << hexadecimal(info.old_digest) << "  " << printable_line(info.from) << "\n"
-            << "  to    " << hexadecimal(info.new_digest) << "  " << printable_line(info.to) << "\n"
-            << "  file  " << (info.file_digest ? hexadecimal(*info.file_digest) : "no digest") << "\n\n";
+            << "  from  " << digest_text(info.old_digest) << "  " << printable_line(info.from) << "\n"
+            << "  to    " << digest_text(info.new_digest) << "  " << printable_line(info.to) << "\n"
+            << "  file  " << (info.file_digest ? digest_text(*info.file_digest) : "no digest") << "\n\n";
   std::size_t width = 6;
   for (const PatchFileTensor& tensor : info.tensors) {
     width = std::max(width, printable_line(tensor.name).size());

@@ -109,19 +109,15 @@ Material gather_material(const PlanCommandOptions& options, PlanReport& report) 
     report.input = "a model of that size";
     report.figures = "measured on this machine, on " + input_name(options.input);
   }
-  if (options.input.empty()) {
+  std::optional<Input> input;
+  if (!options.input.empty()) input = load_input(options.input, options.quick);
+  if (input && material.tensors.empty()) material.tensors = tensors_of(*input);
+  if (options.figures.empty()) {
+    measure_codecs(options, candidates, *input, material, report);
+  } else {
     read_figures(options, material);
     report.figures = "from " + input_name(options.figures);
-    return material;
   }
-  const auto input = load_input(options.input, options.quick);
-  if (material.tensors.empty()) material.tensors = tensors_of(input);
-  if (!options.figures.empty()) {
-    read_figures(options, material);
-    report.figures = "from " + input_name(options.figures);
-    return material;
-  }
-  measure_codecs(options, candidates, input, material, report);
   return material;
 }
 
@@ -154,9 +150,8 @@ void make_plans(const PlanCommandOptions& options, const Sites& sites,
       Site site{count, link, {}};
       site.machine.cores = options.cores > 0 ? options.cores : Workers::processors();
       site.machine.coding_threads = options.threads;
-      auto plan = make_plan(report.workload, site, codecs, report.options);
-      if (!plan) throw misused(plan.error().message);
-      report.plans.push_back({site, *std::move(plan)});
+      report.plans.push_back(
+          {site, value_or_misused(make_plan(report.workload, site, codecs, report.options))});
     }
   }
 }

@@ -36,9 +36,7 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const std::string& spec,
   exchange->world_ = transport->world_size();
   exchange->timeout_ = timeout;
   exchange->plain_ = spec == kPlainPairs;
-  ReducerOptions options;
-  options.seed = seed;
-  options.threads = 1;
+  const ReducerOptions options{.policy = {}, .threads = 1, .seed = seed};
   ASSIGN_OR_RETURN(exchange->session_, Session::open(session_spec(spec), options, std::move(transport)));
   return exchange;
 }

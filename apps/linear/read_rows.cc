@@ -82,28 +82,20 @@ Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patte
 
 namespace {
 
-// The bytes of a data file, from an offset on. Error messages lack the file's name.
-class Text {
- public:
-  static Result<Text> open(const DataFile& file, std::uint64_t offset) {
-    ASSIGN_OR_RETURN(Descriptor opened, open_file(file.path));
-    if (!file.stream) {
-      lseek(opened.get(), static_cast<off_t>(offset), SEEK_SET);
-      posix_fadvise(opened.get(), static_cast<off_t>(offset), 0, POSIX_FADV_SEQUENTIAL);
-    }
-    return Text(std::move(opened));
+// A data file, to be read from an offset on. Error messages lack its name.
+Result<Descriptor> open_at(const DataFile& file, std::uint64_t offset) {
+  ASSIGN_OR_RETURN(Descriptor opened, open_file(file.path));
+  if (!file.stream) {
+    lseek(opened.get(), static_cast<off_t>(offset), SEEK_SET);
+    posix_fadvise(opened.get(), static_cast<off_t>(offset), 0, POSIX_FADV_SEQUENTIAL);
   }
+  return opened;
+}
 
-  // Fills `out`; fewer bytes are the last ones.
-  Result<std::size_t> read(std::span<char> out) {
-    return read_next(file_.get(), std::as_writable_bytes(out));
-  }
-
- private:
-  explicit Text(Descriptor file) : file_(std::move(file)) {}
-
-  Descriptor file_;
-};
+// Fills `out`; fewer bytes are the last ones.
+Result<std::size_t> read_text(const Descriptor& file, std::span<char> out) {
+  return read_next(file.get(), std::as_writable_bytes(out));
+}
 
 constexpr std::uint64_t kSliceBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kEverything = std::numeric_limits<std::uint64_t>::max();
@@ -113,10 +105,6 @@ struct Cut {
   std::uint64_t begin = 0;
   std::uint64_t end = kEverything;
 };
-
-std::uint64_t line_feeds(std::string_view text) noexcept {
-  return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
-}
 
 class FileReader {
  public:
@@ -129,7 +117,7 @@ class FileReader {
     place_.offset = cut_.begin == 0 ? 0 : cut_.begin - 1;
     first_offset_ = place_.offset;
     looking_for_line_ = cut_.begin != 0;
-    auto source = Text::open(file_, place_.offset);
+    const auto source = open_at(file_, place_.offset);
     if (!source) return named(source.error());
     bool ended = false;
     while (!ended && place_.offset < cut_.end) {
@@ -137,7 +125,7 @@ class FileReader {
         if (buffer_.size() >= kRowBytesMax) return too_long();
         buffer_.resize(std::max<std::size_t>(2 * buffer_.size(), 2 * kSliceBytes));
       }
-      const auto got = source->read(std::span(buffer_).subspan(filled_));
+      const auto got = read_text(*source, std::span(buffer_).subspan(filled_));
       if (!got) return named(got.error());
       ended = *got < buffer_.size() - filled_;
       filled_ += *got;
@@ -199,14 +187,14 @@ class FileReader {
 
   Result<std::uint64_t> lines_before() const {
     if (first_offset_ == 0) return 0;
-    ASSIGN_OR_RETURN(auto source, Text::open(file_, 0));
+    ASSIGN_OR_RETURN(const auto source, open_at(file_, 0));
     std::vector<char> block(kSliceBytes);
     std::uint64_t feeds = 0;
     for (std::uint64_t at = 0; at < first_offset_;) {
       const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), first_offset_ - at));
-      ASSIGN_OR_RETURN(const auto got, source.read(std::span(block).first(want)));
+      ASSIGN_OR_RETURN(const auto got, read_text(source, std::span(block).first(want)));
       if (got == 0) break;
-      feeds += line_feeds(std::string_view(block.data(), got));
+      feeds += static_cast<std::uint64_t>(std::ranges::count(std::span(block).first(got), '\n'));
       at += got;
     }
     return feeds;

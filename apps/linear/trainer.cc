@@ -76,13 +76,6 @@ double margin(const RowBlock& block, std::size_t row, std::span<const float> wei
   return margin(block, row, weights.first(weights.size() - 1)) + static_cast<double>(weights.back());
 }
 
-void Trainer::Progress::add(const Report& sent) {
-  report.encode_seconds += sent.encode_seconds;
-  report.exchange_seconds += sent.exchange_seconds;
-  report.decode_seconds += sent.decode_seconds;
-  bytes += sent.bytes_sent;
-}
-
 // Agrees on the dimension, the number of rows and the batches of all ranks.
 Status Trainer::agree() {
   const StoreTotals& own = data_.totals();
@@ -113,14 +106,9 @@ Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
                                         " bytes each; --hash-bits makes them fewer");
 }
 
-Status Trainer::make_weights() {
-  ASSIGN_OR_RETURN(weights_, TrainedWeights::make(settings_.optimizer, dimension_, settings_.average_power));
-  return {};
-}
-
 Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
   RETURN_IF_ERROR(agree());
-  RETURN_IF_ERROR(make_weights());
+  ASSIGN_OR_RETURN(weights_, TrainedWeights::make(settings_.optimizer, dimension_, settings_.average_power));
   sums_.assign(dimension_, 0.0);
   keys_ = KeySet(dimension_);
   gradient_.dimension = dimension_;
@@ -178,7 +166,10 @@ Status Trainer::step(EpochRows& order) {
   report.compute_seconds += seconds_since(begin) - (report.update_seconds - updates);
   progress_.plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
   ASSIGN_OR_RETURN(const auto sent, exchange_.average(gradient_));
-  progress_.add(sent);
+  report.encode_seconds += sent.encode_seconds;
+  report.exchange_seconds += sent.exchange_seconds;
+  report.decode_seconds += sent.decode_seconds;
+  progress_.bytes += sent.bytes_sent;
   const auto updating = Clock::now();
   weights_->step(gradient_);
   report.update_seconds += seconds_since(updating);

@@ -133,13 +133,10 @@ class Trainer {
     std::uint64_t plain = 0;  // and what plain pairs would have taken
     EpochReport report;       // the present one's, of this rank so far
     std::vector<EpochReport> epochs;
-
-    void add(const Report& sent);
   };
 
   Result<TrainedModel> run_all(const TrainHooks& hooks);
   Status agree();
-  Status make_weights();
   Status run_epoch(const TrainHooks& hooks);
   Status step(EpochRows& order);
   Status add_rows(EpochRows& order, std::uint64_t count, double scale);

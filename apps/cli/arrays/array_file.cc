@@ -38,8 +38,7 @@ std::string full_name(const ArrayFile::Member& member) {
 }  // namespace
 
 ArrayFile ArrayFile::open(const std::string& path) {
-  auto input = InputFile::open(path);
-  ArrayFile file(std::move(input));
+  ArrayFile file(InputFile::open(path));
   const auto start = file.input_.peek(kDwMagic.size());
   if (begins_with(start, kEmptyZipMagic)) throw failed(file.name() + kNoArray);
   if (begins_with(start, kZipMagic)) {
@@ -56,9 +55,7 @@ void ArrayFile::list_members() {
   input_.settle();
   auto reader = ArchiveReader::open(input_);
   std::set<std::string> names;
-  while (true) {
-    auto next = reader->next();
-    if (!next) break;
+  while (const auto next = reader->next()) {
     const auto member = member_named(*next, name());
     if (!member && next->ends_with("data.pkl")) {
       throw failed(name() + ": is a PyTorch checkpoint; load it and save its tensors with numpy.savez");
@@ -79,11 +76,10 @@ std::unique_ptr<ByteSource> ArrayFile::bytes_of(const Member& member) {
   if (!archive_) return input_.read();
   auto reader = ArchiveReader::open(input_);
   const std::string wanted = full_name(member);
-  while (true) {
-    auto next = reader->next();
-    if (!next) throw failed(member.shown + ": was there and is gone; is the file being written?");
+  while (const auto next = reader->next()) {
     if (*next == wanted) return reader;
   }
+  throw failed(member.shown + ": was there and is gone; is the file being written?");
 }
 
 std::unique_ptr<ArrayReader> ArrayFile::array(const Member& member) {

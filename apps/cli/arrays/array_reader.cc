@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -112,9 +111,8 @@ void read_coded(ArrayReader& array, const std::string& name, std::uint64_t first
     array.read(block.get(), now);
     const std::uint64_t fits = narrow_values(block.get(), now, reinterpret_cast<float*>(out) + done);
     if (fits < now) {
-      char value[32];
-      std::snprintf(value, sizeof value, "%.17g", block[fits]);
-      throw failed(name + ": element " + std::to_string(first + done + fits) + " is " + value +
+      throw failed(name + ": element " + std::to_string(first + done + fits) + " is " +
+                   significant(block[fits], 17) +
                    ", which is not exactly a float32; round them all in Python with array.astype('float32')");
     }
     done += now;

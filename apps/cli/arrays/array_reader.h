@@ -66,5 +66,7 @@ std::unique_ptr<ArrayReader> open_dw(std::unique_ptr<ByteSource> bytes, const st
 
 // The header of a .npy file in C order: the same bytes as by numpy.save.
 std::string npy_header(const ArrayInfo& info);
+// The same of a dtype and a shape as NumPy writes them.
+std::string npy_header(const std::string& descr, const std::string& shape);
 
 }  // namespace deltawire::cli

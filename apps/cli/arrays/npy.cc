@@ -191,8 +191,11 @@ std::string npy_header(const ArrayInfo& info) {
       default: return "<f4";
     }
   };
-  std::string text = "{'descr': '" + std::string(descr()) +
-                     "', 'fortran_order': False, 'shape': " + shape_text(info.shape) + ", }";
+  return npy_header(descr(), shape_text(info.shape));
+}
+
+std::string npy_header(const std::string& descr, const std::string& shape) {
+  std::string text = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
   constexpr std::size_t kPrefixBytes = 10;
   while ((kPrefixBytes + text.size() + 1) % kHeaderMultiple != 0) text += ' ';
   text += '\n';

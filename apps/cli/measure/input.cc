@@ -47,10 +47,7 @@ Input load_trace(const std::string& folder) {
   for (const std::string& words : {trace.model, trace.optimizer}) {
     if (!words.empty()) input.about += ", " + words;
   }
-  for (std::size_t i = 0; i < trace.steps.size(); ++i) {
-    auto step = input_step(trace, i);
-    input.steps.push_back(std::move(step));
-  }
+  for (std::size_t i = 0; i < trace.steps.size(); ++i) input.steps.push_back(input_step(trace, i));
   return input;
 }
 
@@ -59,16 +56,14 @@ InputTensor parse_tensor(Bytes file, const std::string& name) {
       file.size() >= kDwMagic.size() && std::memcmp(file.data(), kDwMagic.data(), kDwMagic.size()) == 0;
   auto source = std::make_unique<MemorySource>(file);
   const auto array = is_dw ? open_dw(std::move(source), name) : open_npy(std::move(source), name);
-  auto values = read_floats(*array, name);
   InputTensor tensor;
   tensor.shape = array->info().shape;
-  tensor.values = std::move(values);
+  tensor.values = read_floats(*array, name);
   return tensor;
 }
 
 Input load_file(const std::string& path) {
-  const auto file = read_input(path);
-  auto tensor = parse_tensor(file, input_name(path));
+  auto tensor = parse_tensor(read_input(path), input_name(path));
   tensor.name = path == "-" ? "values" : std::filesystem::path(path).stem().string();
   Input input;
   input.about = "an array of shape " + shape_text(tensor.shape);

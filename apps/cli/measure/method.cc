@@ -169,13 +169,8 @@ Status measure_feedback(const Method& method, const Input& input, const MeasureO
 }
 
 Status measure_timed(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
-  ASSIGN_OR_RETURN(const auto speed,
+  ASSIGN_OR_RETURN(static_cast<Speed&>(row),
                    measure_speed(method.canonical, options.policy, input.steps.front(), options.seconds));
-  row.encode_gb_s = speed.encode_gb_s;
-  row.decode_gb_s = speed.decode_gb_s;
-  row.copy_gb_s = speed.copy_gb_s;
-  row.encode_to_copy = speed.encode_to_copy;
-  row.decode_to_copy = speed.decode_to_copy;
   return {};
 }
 

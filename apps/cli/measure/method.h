@@ -30,8 +30,18 @@ struct MeasureOptions {
   int streams = 8;       // of random numbers, for stochastic methods
 };
 
+// Medians. GB/s are 10^9 bytes of float32 values per second of the thread's processor time. The ratios
+// compare with copies of the same values, made in turn with the coding.
+struct Speed {
+  double encode_gb_s = kUnknown;
+  double decode_gb_s = kUnknown;
+  double copy_gb_s = kUnknown;
+  double encode_to_copy = kUnknown;
+  double decode_to_copy = kUnknown;
+};
+
 // docs/reference/compare.md defines the figures. After a failure those not yet measured are kUnknown.
-struct Row {
+struct Row : Speed {
   std::string input;
   Method method;
   std::string failed;  // the error message; empty without one
@@ -46,11 +56,6 @@ struct Row {
   double gain = kUnknown;
   double feedback_relative_l2 = kUnknown;
   double feedback_bits_per_value = kUnknown;
-  double encode_gb_s = kUnknown;
-  double decode_gb_s = kUnknown;
-  double copy_gb_s = kUnknown;
-  double encode_to_copy = kUnknown;
-  double decode_to_copy = kUnknown;
 };
 
 // Parses codec specs and rules; "all" stands for every registered codec and its examples. Two specs of one
@@ -60,16 +65,6 @@ std::vector<Method> methods_of(const std::vector<std::string>& texts);
 // Calls `stage` with the name of each stage as it begins. Nothing if interrupted.
 std::optional<Row> measure_method(const Method& method, const Input& input, const MeasureOptions& options,
                                   const std::function<void(const char* stage)>& stage);
-
-// Medians. GB/s are 10^9 bytes of float32 values per second of the thread's processor time. The ratios
-// compare with copies of the same values, made in turn with the coding.
-struct Speed {
-  double encode_gb_s = 0;
-  double decode_gb_s = 0;
-  double copy_gb_s = 0;
-  double encode_to_copy = 0;
-  double decode_to_copy = 0;
-};
 
 // Encodes and decodes the step repeatedly, as training does, with residuals, frames and checksums, on one
 // thread, for about `seconds` and at least three times (or until interrupted). Errors: those of

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -50,16 +49,12 @@ std::string cell_of(const Row& row, const Column& column) {
   if (std::isnan(value)) return "-";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   if (column.value != &Row::cosine) return value == 0 ? "0" : rounded(value);
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4f", value);
-  return text;
+  return with_decimals(value, 4);
 }
 
 // A percentage that shows 0 or 100 only if it is exactly that.
 std::string percent(std::uint64_t part, std::uint64_t whole) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", 100 * static_cast<double>(part) / static_cast<double>(whole));
-  return std::string(text) + " %";
+  return significant(100 * static_cast<double>(part) / static_cast<double>(whole)) + " %";
 }
 
 std::string about_text(const Input& input) {

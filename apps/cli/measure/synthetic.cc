@@ -30,23 +30,13 @@ class Draws {
 
   // Marsaglia's polar method.
   double normal() {
-    while (true) {
-      const double x = symmetric();
-      const double y = symmetric();
-      const double square = x * x + y * y;
-      if (square < 1) return x * std::sqrt(-2 * std::log(square) / square);
-    }
+    return polar([](double square) { return -2 * std::log(square); });
   }
 
   // Student's t: its fourth moment does not exist.
   double student(double degrees) {
     // Bailey's polar method (Mathematics of Computation 62, 1994).
-    while (true) {
-      const double x = symmetric();
-      const double y = symmetric();
-      const double square = x * x + y * y;
-      if (square < 1) return x * std::sqrt(degrees * (std::pow(square, -2 / degrees) - 1) / square);
-    }
+    return polar([=](double square) { return degrees * (std::pow(square, -2 / degrees) - 1); });
   }
 
   double laplace() {
@@ -55,6 +45,17 @@ class Draws {
   }
 
  private:
+  // A side of a point in the circle, scaled by what its squared distance decides.
+  template <class Squared>
+  double polar(const Squared& squared_length) {
+    while (true) {
+      const double x = symmetric();
+      const double y = symmetric();
+      const double square = x * x + y * y;
+      if (square < 1) return x * std::sqrt(squared_length(square) / square);
+    }
+  }
+
   std::mt19937_64 generator_;
 };
 

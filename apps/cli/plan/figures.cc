@@ -48,8 +48,7 @@ Candidate candidate_of(const std::string& text, const std::string& optimizer) {
     }
     const auto warnings = optimizer_warnings(*spec, traits, OptimizerPlace::kRegister, true);
     if (!warnings.empty()) unfit = warnings.front();
-    spec = with_means_for(*spec, traits);
-    if (!spec) throw failed(spec.error().message);
+    spec = value_or_failed(with_means_for(*spec, traits));
   }
   return Candidate{text, *pattern, {spec->codecs, spec->codecs}, cuts_by_optimizer(*spec), std::move(unfit)};
 }
@@ -197,10 +196,7 @@ CodecFigures parse_codec(const Json& json, const std::string& place) {
                  {"encode_ns_per_value", 0, 1e-9, &figures.encode.value_seconds},
                  {"decode_us_per_message", 0, 1e-6, &figures.decode.message_seconds},
                  {"decode_ns_per_value", 0, 1e-9, &figures.decode.value_seconds}};
-  for (const auto& [key, least, unit, to] : numbers) {
-    const auto number = fields.number(key, least);
-    *to = number * unit;
-  }
+  for (const auto& [key, least, unit, to] : numbers) *to = fields.number(key, least) * unit;
   figures.shares_parts = json.value("shares_parts", Json(false)) == Json(true);
   check_pair(figures, place);
   return figures;
@@ -222,8 +218,7 @@ std::vector<Item> parse_list(const Json& json, const std::string& place, const P
   if (!json.is_array()) throw failed(place + " is not a list");
   std::vector<Item> items;
   for (std::size_t i = 0; i < json.size(); ++i) {
-    auto item = parse(json[i], place + "[" + std::to_string(i) + "]");
-    items.push_back(std::move(item));
+    items.push_back(parse(json[i], place + "[" + std::to_string(i) + "]"));
   }
   return items;
 }
@@ -237,8 +232,7 @@ std::vector<Candidate> candidates_of(const std::vector<std::string>& texts, cons
       specs.push_back(text);
       continue;
     }
-    const auto every = methods_of({text});
-    for (const Method& method : every) specs.push_back(method.spec);
+    for (const Method& method : methods_of({text})) specs.push_back(method.spec);
   }
   std::vector<Candidate> candidates;
   std::set<std::pair<Pattern, std::string>> seen;
@@ -311,8 +305,8 @@ std::optional<CodecFigures> measure_figures(const Candidate& candidate, const In
     figures.bits_per_value = (figures.bits_per_value + lasting_bits(*of_means)) / 2;  // as many as gradients
   }
   const InputStep& first = input.steps.front();
-  if (Status added = add_times(candidate, first, *row, figures); !added) throw failed(added.error().message);
-  if (Status added = add_tier(candidate, first, *row, figures); !added) throw failed(added.error().message);
+  throw_if_failed(add_times(candidate, first, *row, figures));
+  throw_if_failed(add_tier(candidate, first, *row, figures));
   return figures;
 }
 

@@ -1,7 +1,6 @@
 #include "cli/plan/report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -17,15 +16,7 @@ using PlanJson = nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 
 std::string ms_of(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", seconds < 0.1 ? 2 : 1, 1e3 * seconds);
-  return text;
-}
-
-std::string plain_number(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", number);
-  return text;
+  return with_decimals(1e3 * seconds, seconds < 0.1 ? 2 : 1);
 }
 
 std::string break_even_name(const PlanRow& row) {
@@ -203,10 +194,10 @@ std::string assumptions_text(const PlanReport& report) {
   std::string text =
       "Assumed: all ranks and links alike, and nothing else on them; gradients that take as many bits as\n"
       "these, whatever the number of ranks; a rank with " +
-      plain_number(machine.cores) + (machine.cores == 1 ? " core, " : " cores, ") +
+      significant(machine.cores) + (machine.cores == 1 ? " core, " : " cores, ") +
       std::to_string(machine.coding_threads) + (machine.coding_threads == 1 ? " thread" : " threads") +
-      " coding; " + plain_number(1e6 * machine.message_seconds) + " us for a message, out or in,\nand " +
-      plain_number(1e9 * machine.byte_seconds) + " ns for a byte; ";
+      " coding; " + significant(1e6 * machine.message_seconds) + " us for a message, out or in,\nand " +
+      significant(1e9 * machine.byte_seconds) + " ns for a byte; ";
   text += report.workload.compute_seconds > 0
               ? "backward two thirds of --compute-ms, as long for each tensor, unless\n--ready-ms says more"
               : "no computation that could hide anything: give --compute-ms";

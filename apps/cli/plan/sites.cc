@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -73,12 +72,6 @@ std::pair<double, const char*> unit_of(double bytes_per_second) {
   return {1e3, "kbit/s"};
 }
 
-std::string digits_of(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", number);
-  return text;
-}
-
 }  // namespace
 
 std::vector<int> parse_ranks(const std::string& text) {
@@ -141,16 +134,16 @@ std::vector<Link> parse_links(const std::string& text) {
 
 std::string rate_name(double bytes_per_second) {
   const auto [unit, name] = unit_of(bytes_per_second);
-  return digits_of(8 * bytes_per_second / unit) + " " + name;
+  return significant(8 * bytes_per_second / unit) + " " + name;
 }
 
 std::string link_name(const Link& link) {
   const auto [unit, name] = unit_of(link.down_bytes_per_second);
-  std::string text = digits_of(8 * link.down_bytes_per_second / unit);
+  std::string text = significant(8 * link.down_bytes_per_second / unit);
   if (link.up_bytes_per_second != link.down_bytes_per_second) {
-    text += "/" + digits_of(8 * link.up_bytes_per_second / unit);
+    text += "/" + significant(8 * link.up_bytes_per_second / unit);
   }
-  return text + " " + name + ", " + digits_of(1e3 * link.latency_seconds) + " ms";
+  return text + " " + name + ", " + significant(1e3 * link.latency_seconds) + " ms";
 }
 
 }  // namespace deltawire::cli

@@ -124,9 +124,7 @@ TraceFiles take_files(const TraceJson& object, const std::string& place, const T
   TraceFiles files;
   const std::pair<const char*, std::string*> paths[] = {
       {"values", &files.values}, {"significance", &files.significance}, {"keys", &files.keys}};
-  for (const auto& [field, path] : paths) {
-    take_path(object, place, field, *path);
-  }
+  for (const auto& [field, path] : paths) take_path(object, place, field, *path);
   if (files.values.empty()) throw bad_field(field_of(place, "values"), "must be there");
   if (tensor.pairs && files.keys.empty()) {
     throw bad_field(field_of(place, "keys"), "must be there: \"" + tensor.name + "\" has pairs");
@@ -159,9 +157,7 @@ TraceStep take_step(const TraceJson& object, const std::string& place, const Tra
   }
   for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
     std::optional<TraceFiles>& entry = step.tensors.emplace_back();
-    if ((*list)[i].is_null()) continue;
-    auto files = take_files((*list)[i], item_of(tensors, i), trace.tensors[i]);
-    entry = std::move(files);
+    if (!(*list)[i].is_null()) entry = take_files((*list)[i], item_of(tensors, i), trace.tensors[i]);
   }
   return step;
 }
@@ -176,14 +172,11 @@ Trace take_trace(const TraceJson& whole) {
   Trace trace;
   const std::pair<const char*, std::string*> words[] = {
       {"model", &trace.model}, {"optimizer", &trace.optimizer}, {"command", &trace.command}};
-  for (const auto& [field, text] : words) {
-    take_text(whole, "", field, *text);
-  }
+  for (const auto& [field, text] : words) take_text(whole, "", field, *text);
   take_tensors(whole, trace);
   const auto list = list_of(whole, "", "steps");
   for (std::size_t i = 0; i < list->size(); ++i) {
-    auto step = take_step((*list)[i], item_of("steps", i), trace);
-    trace.steps.push_back(std::move(step));
+    trace.steps.push_back(take_step((*list)[i], item_of("steps", i), trace));
   }
   return trace;
 }

@@ -44,16 +44,15 @@ Failure not_plain(const std::string& name, const std::string& type) {
 
 std::vector<float> read_values(const Trace& trace, const std::string& path,
                                const std::vector<std::uint64_t>& shape) {
-  auto file = read_below(trace.folder, path);
-  return parse_values(file, trace.folder + "/" + path, shape);
+  return parse_values(read_below(trace.folder, path), trace.folder + "/" + path, shape);
 }
 
 Gradient read_gradient(const Trace& trace, const TraceTensor& tensor, const TraceFiles& files) {
   Gradient gradient;
   std::vector<std::uint64_t> shape = tensor.shape;
   if (tensor.pairs) {
-    auto file = read_below(trace.folder, files.keys);
-    gradient.keys = parse_keys(file, trace.folder + "/" + files.keys, tensor.elements);
+    gradient.keys =
+        parse_keys(read_below(trace.folder, files.keys), trace.folder + "/" + files.keys, tensor.elements);
     shape = {gradient.keys.size()};
   }
   gradient.values = read_values(trace, files.values, shape);
@@ -84,8 +83,7 @@ StepGradients read_step(const Trace& trace, std::size_t index) {
   const TraceStep& step = trace.steps[index];
   StepGradients gradients(trace.tensors.size());
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (!step.tensors[i]) continue;
-    gradients[i] = read_gradient(trace, trace.tensors[i], *step.tensors[i]);
+    if (step.tensors[i]) gradients[i] = read_gradient(trace, trace.tensors[i], *step.tensors[i]);
   }
   return gradients;
 }

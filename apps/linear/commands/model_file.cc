@@ -17,17 +17,6 @@ namespace {
 
 using Members = std::map<std::string, std::vector<std::byte>>;
 
-// The front of a version 1.0 file, padded so that the values begin at a multiple of 64 bytes.
-std::string npy_front(const std::string& descr, const std::string& shape) {
-  std::string text = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
-  text.append(63 - (10 + text.size()) % 64, ' ');
-  text += '\n';
-  std::string front = std::string("\x93NUMPY\x01", 7) + '\0';
-  front += static_cast<char>(text.size() & 0xFF);
-  front += static_cast<char>(text.size() >> 8);
-  return front + text;
-}
-
 void add_member(cli::ArchiveWriter& archive, const std::string& name, const std::string& front,
                 Bytes values) {
   archive.add(name + ".npy", front.size() + values.size());
@@ -54,9 +43,7 @@ Members read_members(const std::string& path) {
   auto archive = cli::ArchiveReader::open(input);
   std::uint64_t left = input.read()->bytes_left().value_or(0);
   Members members;
-  while (true) {
-    auto name = archive->next();
-    if (!name) return members;
+  while (const auto name = archive->next()) {
     std::vector<std::byte>& bytes = members[*name];
     while (true) {
       const std::size_t had = bytes.size();
@@ -69,6 +56,7 @@ Members read_members(const std::string& path) {
       if (got < cli::kCopyBlockBytes) break;
     }
   }
+  return members;
 }
 
 // The values of an array of so many dimensions.
@@ -94,9 +82,9 @@ void write_model(const std::string& path, const LinearModel& model, bool force) 
   auto file = cli::OutputFile::create(path, force);
   auto archive = cli::ArchiveWriter::begin([&](Bytes bytes) { file.write(bytes); });
   const std::string shape = "(" + std::to_string(model.weights.size()) + ",)";
-  add_member(archive, "weights", npy_front("<f4", shape), std::as_bytes(std::span(model.weights)));
-  add_member(archive, "bias", npy_front("<f4", "()"), std::as_bytes(std::span(&model.bias, 1)));
-  add_member(archive, "settings", npy_front("|S" + std::to_string(model.settings.size()), "()"),
+  add_member(archive, "weights", cli::npy_header("<f4", shape), std::as_bytes(std::span(model.weights)));
+  add_member(archive, "bias", cli::npy_header("<f4", "()"), std::as_bytes(std::span(&model.bias, 1)));
+  add_member(archive, "settings", cli::npy_header("|S" + std::to_string(model.settings.size()), "()"),
              std::as_bytes(std::span(model.settings)));
   archive.finish();
   file.flush();

@@ -24,9 +24,7 @@ WorkerProcesses WorkerProcesses::start(int count) {
   if (getrandom(self.token_.data(), self.token_.size(), 0) != static_cast<ssize_t>(self.token_.size())) {
     throw cli::failed_system_call("workers", "cannot draw a token", errno);
   }
-  auto listener = listen_tcp("127.0.0.1");  // a forked process has it no more
-  if (!listener) throw cli::failed(listener.error().text());
-  self.listener_ = *std::move(listener);
+  self.listener_ = cli::value_or_failed(listen_tcp("127.0.0.1"));  // a forked process has it no more
   self.rendezvous_ = self.listener_->endpoint();
   const pid_t parent = getpid();
   for (int rank = 1; rank < count; ++rank) {
@@ -60,14 +58,8 @@ WorkerProcesses::~WorkerProcesses() {
 
 std::unique_ptr<Transport> WorkerProcesses::connect(const std::string& settings,
                                                     std::chrono::milliseconds timeout) {
-  if (count_ == 1) {
-    auto alone = connect_inproc(1);
-    if (!alone) throw cli::failed(alone.error().text());
-    return std::move(alone->front());
-  }
-  auto listener =
-      rank_ == 0 ? Result<std::unique_ptr<Listener>>(std::move(listener_)) : listen_tcp("127.0.0.1");
-  if (!listener) throw cli::failed(listener.error().text());
+  if (count_ == 1) return std::move(cli::value_or_failed(connect_inproc(1)).front());
+  auto listener = rank_ == 0 ? std::move(listener_) : cli::value_or_failed(listen_tcp("127.0.0.1"));
   MeshOptions mesh;
   mesh.rank = rank_;
   mesh.world_size = count_;
@@ -75,9 +67,7 @@ std::unique_ptr<Transport> WorkerProcesses::connect(const std::string& settings,
   mesh.connect_timeout = timeout;
   mesh.rendezvous = rendezvous_;
   mesh.token = token_;
-  auto connected = connect_tcp(*std::move(listener), mesh);
-  if (!connected) throw cli::failed(connected.error().text());
-  return *std::move(connected);
+  return cli::value_or_failed(connect_tcp(std::move(listener), mesh));
 }
 
 namespace {
@@ -173,16 +163,11 @@ void Ranks::place_at_rendezvous() {
     throw cli::misused("--rank " + std::to_string(mesh_.rank) + " is not in a world of " +
                        std::to_string(mesh_.world_size) + "; ranks count from 0");
   }
-  auto endpoint = parse_endpoint(options_.rendezvous);
-  if (!endpoint) throw cli::misused("--rendezvous: " + endpoint.error().text());
-  mesh_.rendezvous = *std::move(endpoint);
-  const auto ports = parse_ports(options_.ports);
-  if (!ports) throw cli::misused("--ports: " + ports.error().text());
-  ports_ = *ports;
+  mesh_.rendezvous = cli::value_or_misused(parse_endpoint(options_.rendezvous), "--rendezvous: ");
+  ports_ = cli::value_or_misused(parse_ports(options_.ports), "--ports: ");
   mesh_.token = read_token(options_.token_file);
-  const auto encryption = parse_encryption(options_.encryption.empty() ? "auto" : options_.encryption);
-  if (!encryption) throw cli::misused("--encryption: " + encryption.error().text());
-  mesh_.encryption = *encryption;
+  mesh_.encryption = cli::value_or_misused(
+      parse_encryption(options_.encryption.empty() ? "auto" : options_.encryption), "--encryption: ");
 }
 
 std::unique_ptr<Transport> Ranks::connect(const std::string& settings) {
@@ -205,9 +190,7 @@ std::unique_ptr<Transport> Ranks::meet(const std::string& settings) const {
   const auto took = std::chrono::floor<std::chrono::seconds>(Clock::now() - begun);
   mesh.connect_timeout =
       std::max<std::chrono::milliseconds>(mesh.connect_timeout - took, std::chrono::milliseconds(1));
-  auto connected = connect_tcp(*std::move(listener), mesh);
-  if (!connected) throw cli::failed(connected.error().text());
-  return *std::move(connected);
+  return cli::value_or_failed(connect_tcp(*std::move(listener), mesh));
 }
 
 }  // namespace deltawire::linear

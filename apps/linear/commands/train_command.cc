@@ -71,14 +71,13 @@ struct TrainCommandOptions {
 
 void complete(TrainCommandOptions& options) {
   options.train.loss = *find_loss(options.loss);
-  auto optimizer = parse_optimizer(options.optimizer);
-  if (!optimizer) throw cli::misused("--optimizer: " + optimizer.error().text());
-  const Rates rates = default_rates(optimizer->kind);
-  optimizer->learning_rate = options.learning_rate.value_or(rates.learning_rate);
+  OptimizerSettings& optimizer = options.train.optimizer;
+  optimizer = cli::value_or_misused(parse_optimizer(options.optimizer), "--optimizer: ");
+  const Rates rates = default_rates(optimizer.kind);
+  optimizer.learning_rate = options.learning_rate.value_or(rates.learning_rate);
   options.train.rate_decay = options.rate_decay.value_or(rates.decay);
-  optimizer->weight_decay = options.l2;
-  if (auto made = LazyOptimizer::make(*optimizer, 0); !made) throw cli::misused(made.error().text());
-  options.train.optimizer = *optimizer;
+  optimizer.weight_decay = options.l2;
+  (void)cli::value_or_misused(LazyOptimizer::make(optimizer, 0));
   if (options.average_power && !options.average)
     throw cli::misused("--average-power: --no-average keeps none");
   if (options.average_power) options.train.average_power = options.average_power;
@@ -114,29 +113,26 @@ void warn_of_optimizer(const TrainCommandOptions& options) {
   }
 }
 
-// One line for people.
-std::string exchange_line(const Exchange& exchange) {
-  if (exchange.world() == 1) return "one worker: nothing is sent, and no codec is used";
-  return "exchange by " + exchange.spec();
-}
-
 Result<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
   ASSIGN_OR_RETURN(auto store,
                    load_data(options.data, {exchange.rank(), exchange.world()}, cli::interrupted));
   const bool prints = exchange.rank() == 0 && options.json != "-";
   if (exchange.rank() == 0 && exchange.world() > 1) warn_of_optimizer(options);
   Trainer trainer(options.train, store, exchange);
-  auto model = trainer.run({.epoch =
-                                [&](const EpochReport& report) {
-                                  if (!prints) return;
-                                  std::cout << epoch_line(report, options.train) << "\n" << std::flush;
-                                  if (report.epoch > 1) return;
-                                  std::cout << exchange_line(exchange) << "\n" << std::flush;
-                                  if (!options.model.empty()) return;
-                                  std::cout << "no model will be written; --model FILE keeps it" << "\n"
-                                            << std::flush;
-                                },
-                            .interrupted = cli::interrupted});
+  auto model = trainer.run(
+      {.epoch =
+           [&](const EpochReport& report) {
+             if (!prints) return;
+             std::cout << epoch_line(report, options.train) << "\n" << std::flush;
+             if (report.epoch > 1) return;
+             std::cout << (exchange.world() == 1 ? "one worker: nothing is sent, and no codec is used"
+                                                 : "exchange by " + exchange.spec())
+                       << "\n"
+                       << std::flush;
+             if (!options.model.empty()) return;
+             std::cout << "no model will be written; --model FILE keeps it" << "\n" << std::flush;
+           },
+       .interrupted = cli::interrupted});
   if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
   return model;
 }
@@ -162,17 +158,16 @@ void train_as(TrainCommandOptions& options, Ranks& ranks) {
   auto transport = ranks.connect(options.alike);
   options.world = transport->world_size();
   const bool writes = transport->rank() == 0;
-  auto exchange =
-      Exchange::open(options.codec, std::move(transport), options.train.seed, options.ranks.timeout());
-  if (!exchange) throw cli::failed(exchange.error().text());
-  auto trained = fit(options, **exchange);
-  if (!trained) (*exchange)->abort(trained.error().text());
-  (*exchange)->close();
+  const auto exchange = cli::value_or_failed(
+      Exchange::open(options.codec, std::move(transport), options.train.seed, options.ranks.timeout()));
+  auto trained = fit(options, *exchange);
+  if (!trained) exchange->abort(trained.error().text());
+  exchange->close();
   if (cli::interrupted()) throw cli::Failure{cli::kExitInterrupted, "interrupted: no model is written"};
   if (!trained) throw cli::failed(trained.error().text());
   if (!writes) return;
   try {
-    keep(options, **exchange, *trained);
+    keep(options, *exchange, *trained);
   } catch (cli::Failure& failure) {
     failure.message += "; make room, and train again";
     throw;

@@ -1,7 +1,6 @@
 #include "linear/commands/train_report.h"
 
 #include <cmath>
-#include <cstdio>
 #include <span>
 
 #include <nlohmann/json.hpp>
@@ -22,9 +21,7 @@ std::string percent(double share) {
 }
 
 std::string stop_text(const TrainSettings& settings) {
-  char text[40];
-  std::snprintf(text, sizeof text, "--stop %g", 100 * settings.stop);
-  return text;
+  return "--stop " + cli::significant(100 * settings.stop, 6);
 }
 
 Json epoch_json(const EpochReport& report) {

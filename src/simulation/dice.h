@@ -23,8 +23,11 @@ class Dice {
   // first ... last.
   int between(int first, int last) noexcept {
     assert(first <= last);
-    const int values = last - first + 1;
-    return first + static_cast<int>(below(static_cast<std::uint64_t>(values)));
+    return first + static_cast<int>(below(static_cast<std::uint64_t>(last - first + 1)));
+  }
+  // 0 ... most: of every part of the range alike.
+  std::chrono::nanoseconds up_to(std::chrono::nanoseconds most) noexcept {
+    return std::chrono::nanoseconds(below(static_cast<std::uint64_t>(most.count()) + 1));
   }
   // True once in `times`.
   bool one_in(std::uint64_t times) noexcept { return below(times) == 0; }

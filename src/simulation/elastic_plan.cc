@@ -30,15 +30,6 @@ constexpr std::array kScenes{"a host freezes",  "a giver freezes",  "a member fr
 constexpr Clock::duration kShort = 7s;  // time to meet
 constexpr int kCrowd = 7;               // processes that join and leave again
 
-std::string seconds(Clock::duration time) {
-  return std::to_string(std::chrono::duration<double>(time).count()) + " s";
-}
-
-// Of every part of the range alike.
-Clock::duration up_to(Dice& dice, Clock::duration most) {
-  return std::chrono::nanoseconds(dice.below(static_cast<std::uint64_t>(most.count()) + 1));
-}
-
 Kind draw_kind(Dice& dice) {
   constexpr std::array kAll{Kind::kKill,   Kind::kKill, Kind::kKill,  Kind::kPowerOff,  Kind::kFreeze,
                             Kind::kFreeze, Kind::kBusy, Kind::kSplit, Kind::kCut,       Kind::kSlow,
@@ -53,7 +44,7 @@ ElasticFault draw_fault(Dice& dice, const ElasticPlan& plan) {
   fault.peer = (fault.process + dice.between(1, plan.world - 1)) % plan.world;
   fault.group = 1 + static_cast<unsigned>(dice.below((1U << static_cast<unsigned>(plan.world)) - 2));
   constexpr std::array<Clock::duration, 3> kLongest{500ms, 5s, 40s};
-  fault.lasts = up_to(dice, dice.pick(kLongest));
+  fault.lasts = dice.up_to(dice.pick(kLongest));
   constexpr std::array<std::uint64_t, 3> kCalls{16, 200, 2000};
   if (dice.one_in(2)) fault.calls = 1 + dice.below(dice.pick(kCalls));
   return fault;
@@ -81,7 +72,7 @@ void draw_scene(Dice& dice, ElasticPlan& plan) {
     plan.at_least.reset();
     plan.comes.assign(5, 1ms);
   }
-  const Clock::duration at = 1s + up_to(dice, 2s);
+  const Clock::duration at = 1s + dice.up_to(2s);
   const bool is_aimed =
       plan.scene == "a host freezes" || plan.scene == "a giver freezes" || plan.scene == "a voter is mute";
   if (is_aimed && plan.is_pure) {  // the others still train when the victim's time is over
@@ -93,9 +84,9 @@ void draw_scene(Dice& dice, ElasticPlan& plan) {
   const int other = (victim + dice.between(1, plan.world - 1)) % plan.world;
   ElasticFault kill{.kind = Kind::kKill, .process = victim, .at = at};
   const std::array<Clock::duration, 3> longest{5s, 10s, plan.meeting * 3 / 2};
-  ElasticFault freeze{.kind = Kind::kFreezeHost, .at = at, .lasts = up_to(dice, dice.pick(longest))};
+  ElasticFault freeze{.kind = Kind::kFreezeHost, .at = at, .lasts = dice.up_to(dice.pick(longest))};
   // About when others take it for gone; they have no time to form two more views.
-  if (dice.one_in(4) || plan.meeting == kShort) freeze.lasts = 2900ms + up_to(dice, 300ms);
+  if (dice.one_in(4) || plan.meeting == kShort) freeze.lasts = 2900ms + dice.up_to(300ms);
   if (plan.scene == "a giver freezes") freeze.kind = Kind::kFreezeGiver;
   if (plan.scene == "a member freezes") {  // somewhere in the meeting
     freeze.kind = Kind::kFreeze;
@@ -103,24 +94,24 @@ void draw_scene(Dice& dice, ElasticPlan& plan) {
     freeze.calls = 1 + dice.below(1000);
   }
   if (plan.scene == "a voter is mute") {
-    plan.faults.push_back({.kind = Kind::kMuteVoter, .at = at, .lasts = up_to(dice, 10s)});
+    plan.faults.push_back({.kind = Kind::kMuteVoter, .at = at, .lasts = dice.up_to(10s)});
   } else if (is_aimed || plan.scene == "a member freezes") {
     plan.faults.insert(plan.faults.end(), {kill, freeze});
   } else if (plan.scene == "a member is busy") {
-    kill.at += up_to(dice, 500ms);
+    kill.at += dice.up_to(500ms);
     plan.faults.push_back(
-        {.kind = Kind::kBusy, .process = other, .at = at, .lasts = 3100ms + up_to(dice, 1100ms)});
+        {.kind = Kind::kBusy, .process = other, .at = at, .lasts = 3100ms + dice.up_to(1100ms)});
     plan.faults.push_back(kill);
   } else if (plan.scene == "a misfit") {
     plan.faults.push_back({.kind = Kind::kMisfit, .at = at});
   } else if (plan.scene == "two die at once") {
     ElasticFault second = kill;
     second.process = other;
-    second.at += dice.one_in(2) ? Clock::duration{} : up_to(dice, 4s);
+    second.at += dice.one_in(2) ? Clock::duration{} : dice.up_to(4s);
     plan.faults.insert(plan.faults.end(), {kill, second});
   } else if (plan.scene == "several join") {  // one while another one connects
     for (int i = dice.between(2, 4); i > 0; --i) {
-      plan.faults.push_back({.kind = Kind::kJoin, .at = at + up_to(dice, dice.one_in(2) ? 100ms : 2s)});
+      plan.faults.push_back({.kind = Kind::kJoin, .at = at + dice.up_to(dice.one_in(2) ? 100ms : 2s)});
     }
   } else if (plan.is_pure) {
     draw_crowd(plan, at);
@@ -130,7 +121,7 @@ void draw_scene(Dice& dice, ElasticPlan& plan) {
 }  // namespace
 
 std::string ElasticFault::text() const {
-  std::string told = seconds(at) + (calls > 0 ? " and " + std::to_string(calls) + " calls" : "") + ": ";
+  std::string told = seconds_text(at) + (calls > 0 ? " and " + std::to_string(calls) + " calls" : "") + ": ";
   if (kind == Kind::kFreezeHost || kind == Kind::kFreezeGiver || kind == Kind::kMuteVoter ||
       kind == Kind::kJoin || kind == Kind::kMisfit) {
     told += "a process ";
@@ -145,19 +136,19 @@ std::string ElasticFault::text() const {
       if ((group >> each & 1U) != 0) told += " " + std::to_string(each);
     }
   }
-  return lasts == Clock::duration{} ? told : told + ", for " + seconds(lasts);
+  return lasts == Clock::duration{} ? told : told + ", for " + seconds_text(lasts);
 }
 
 std::string ElasticPlan::text() const {
-  std::string told = "seed " + std::to_string(seed) + ": " + std::to_string(world) + " members, " +
-                     std::to_string(steps) + " steps of " + spec + " in " + std::to_string(buckets) +
-                     " buckets" + (at_least ? ", at_least=" + std::to_string(*at_least) : "") +
-                     (gives_state ? "" : ", no state") +
-                     (state_bytes > 0 ? ", a state of " + std::to_string(state_bytes) + " bytes" : "") +
-                     (encryption == Encryption::kOff ? "" : ", encrypted") + ", timeout " + seconds(timeout) +
-                     ", connect_timeout " + seconds(meeting) + ", pauses up to " + seconds(pause) + ", " +
-                     std::to_string(streams) + " streams" + ", paths of " + seconds(path.least) +
-                     " and up to " + seconds(path.jitter) + " more" + (scene.empty() ? "" : "; " + scene);
+  std::string told =
+      "seed " + std::to_string(seed) + ": " + std::to_string(world) + " members, " + std::to_string(steps) +
+      " steps of " + spec + " in " + std::to_string(buckets) + " buckets" +
+      (at_least ? ", at_least=" + std::to_string(*at_least) : "") + (gives_state ? "" : ", no state") +
+      (state_bytes > 0 ? ", a state of " + std::to_string(state_bytes) + " bytes" : "") +
+      (encryption == Encryption::kOff ? "" : ", encrypted") + ", timeout " + seconds_text(timeout) +
+      ", connect_timeout " + seconds_text(meeting) + ", pauses up to " + seconds_text(pause) + ", " +
+      std::to_string(streams) + " streams" + ", paths of " + seconds_text(path.least) + " and up to " +
+      seconds_text(path.jitter) + " more" + (scene.empty() ? "" : "; " + scene);
   for (const ElasticFault& fault : faults) told += "\n  " + fault.text();
   return told;
 }
@@ -173,8 +164,8 @@ ElasticPlan draw_elastic(std::uint64_t seed, int world) {
   plan.buckets = 1 + dice.below(2);
   plan.steps = 8 + dice.below(16);
   plan.pause = dice.one_in(2) ? 100ms : 500ms;
-  plan.timeout = 2s + up_to(dice, 4s);
-  plan.meeting = std::chrono::duration_cast<std::chrono::milliseconds>(8s + up_to(dice, 22s));
+  plan.timeout = 2s + dice.up_to(4s);
+  plan.meeting = std::chrono::duration_cast<std::chrono::milliseconds>(8s + dice.up_to(22s));
   if (dice.one_in(8)) plan.at_least = dice.between(1, plan.world);
   plan.gives_state = !dice.one_in(16);
   if (dice.one_in(24)) plan.state_bytes = 5'000'000 + dice.below(5'000'000);
@@ -193,7 +184,7 @@ ElasticPlan draw_elastic(std::uint64_t seed, int world) {
   for (int i = dice.pick(kFaults); i > 0; --i) {
     // The next one within the meeting that follows the last, or some steps later.
     constexpr std::array<Clock::duration, 3> kGaps{100ms, 1s, 3s};
-    at += up_to(dice, dice.pick(kGaps));
+    at += dice.up_to(dice.pick(kGaps));
     plan.faults.push_back(draw_fault(dice, plan));
     plan.faults.back().at = at;
   }

@@ -51,12 +51,6 @@ class ElasticPromises {
     if (broken_.empty()) broken_ = text;
   }
   static std::string name(int process) { return "process " + std::to_string(process); }
-  static std::string text(const ElasticCommit& commit) {
-    std::string told =
-        "step " + std::to_string(commit.step) + " in epoch " + std::to_string(commit.epoch) + " of members";
-    for (const int id : commit.members) told += " " + std::to_string(id);
-    return told;
-  }
 
   void check_replicas();
   void check_epochs();
@@ -81,7 +75,7 @@ void ElasticPromises::check_replicas() {
         *first.try_emplace({each.members, {each.epoch, each.step}}, &each).first->second;
     const auto differ = [&](const char* what) {
       breaks(name(other.process) + " and " + std::to_string(each.process) + " have other " + what +
-             " after " + text(each));
+             " after " + each.text());
     };
     if (each.before != other.before) differ("steps");
     if (each.means != other.means) differ("means");
@@ -96,7 +90,7 @@ void ElasticPromises::check_epochs() {
   for (const ElasticCommit& each : run_.commits()) {
     const ElasticCommit& other = *first.try_emplace(each.epoch, &each).first->second;
     if (each.members != other.members)
-      breaks("two views share an epoch: " + text(other) + ", and " + text(each));
+      breaks("two views share an epoch: " + other.text() + ", and " + each.text());
   }
 }
 
@@ -111,7 +105,7 @@ void ElasticPromises::check_line() {
     for (const auto& [name_after, commit] : branches) {
       if (!after.contains(name_after)) continue;
       ++count;
-      going_on += (going_on.empty() ? "" : ", and ") + text(*commit);
+      going_on += (going_on.empty() ? "" : ", and ") + commit->text();
     }
     if (count > 1) breaks("two groups go on, after " + going_on);
   }
@@ -159,8 +153,7 @@ void ElasticPromises::check_end(const ElasticLife& life) {
 void ElasticPromises::check_wait(const ElasticLife& life) {
   const auto rounds = static_cast<int>(2 + plan_.faults.size());
   if (life.is_dead || life.waited <= rounds * (plan_.timeout + plan_.meeting * 13 / 10 + kSpare)) return;
-  breaks(name(life.process) + " waited " +
-         std::to_string(std::chrono::duration<double>(life.waited).count()) + " s for a step");
+  breaks(name(life.process) + " waited " + seconds_text(life.waited) + " for a step");
 }
 
 // Where a process dies and one of the meeting freezes, the others wait for it once, until it counts as gone.
@@ -185,7 +178,7 @@ void ElasticPromises::check_calm() {
   const auto all = static_cast<std::size_t>(plan_.world) * plan_.steps;
   if (run_.commits().size() != all) breaks("without a fault not all steps were committed");
   for (const ElasticCommit& each : run_.commits()) {
-    if (each.epoch != 0) breaks("without a fault there is " + text(each));
+    if (each.epoch != 0) breaks("without a fault there is " + each.text());
   }
 }
 
@@ -270,9 +263,7 @@ class Epoch {
   }
 
   void live(int rank, Transport& transport, Scheduler& scheduler) {
-    ReducerOptions options;
-    options.threads = 1;
-    const auto reducer = *make_reducer(run_.plan().spec, options);
+    const auto reducer = *make_reducer(run_.plan().spec, {.policy = {}, .threads = 1});
     Status done = load(rank, *reducer);
     for (std::uint64_t number = first_; done && number <= last_; ++number) {
       done = step(rank, number, *reducer, transport, scheduler.now() + 30s);

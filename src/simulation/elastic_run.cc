@@ -70,6 +70,12 @@ std::uint64_t hash_of(const Gradient& tensors) {
   return hash;
 }
 
+std::string ElasticCommit::text() const {
+  std::string told = "step " + std::to_string(step) + " in epoch " + std::to_string(epoch) + " of members";
+  for (const int member : members) told += " " + std::to_string(member);
+  return told;
+}
+
 std::vector<int> ElasticLife::ids() const {
   std::vector<int> ids;
   for (const ElasticMember& member : members) ids.push_back(member.id);
@@ -176,9 +182,8 @@ ElasticOptions ElasticRun::options_of(ElasticLife& own) {
 }
 
 Status ElasticRun::train(ElasticLife& own) {
-  ReducerOptions options;
-  options.threads = 1;
-  ASSIGN_OR_RETURN(own.session, ElasticSession::open(plan_.spec, options, options_of(own)));
+  ASSIGN_OR_RETURN(own.session,
+                   ElasticSession::open(plan_.spec, {.policy = {}, .threads = 1}, options_of(own)));
   own.has_met = true;
   own.met = scheduler_.read();
   own.look();
@@ -187,8 +192,7 @@ Status ElasticRun::train(ElasticLife& own) {
     // The others wait for a process that has just joined.
     const bool has_just_joined = own.process >= plan_.world && own.memory == 0;
     if (plan_.beat == Clock::duration{}) {
-      scheduler_.sleep(
-          std::chrono::nanoseconds(dice_.below(static_cast<std::uint64_t>(plan_.pause.count()) + 1)));
+      scheduler_.sleep(dice_.up_to(plan_.pause));
     } else if (!has_just_joined) {
       scheduler_.sleep(plan_.beat - scheduler_.read().time_since_epoch() % plan_.beat);
     }
@@ -302,10 +306,7 @@ void ElasticRun::keep(ElasticLife& own, const Gradient& means) {
   }
   commit.at = scheduler_.now();
   if (own.is_dead) return;
-  std::string told = "process " + std::to_string(own.process) + " has committed step " +
-                     std::to_string(commit.step) + " in epoch " + std::to_string(own.epoch) + " of members";
-  for (const int id : commit.members) told += " " + std::to_string(id);
-  note(told);
+  note("process " + std::to_string(own.process) + " has committed " + commit.text());
   commits_.push_back(std::move(commit));
 }
 
@@ -405,10 +406,7 @@ void ElasticRun::kill(ElasticLife& own, bool loses_power) {
   own.has_lost_power = loses_power;
   scheduler_.freeze(own.process);
   if (loses_power) {
-    for (int other = 0; other < network_.lines().machines(); ++other) {
-      network_.cut(own.process, other);
-      network_.cut(other, own.process);
-    }
+    cut_off(network_, own.process);
   } else {
     sockets_.close_all(own.process);
   }
@@ -432,8 +430,7 @@ void ElasticRun::arm_listening(Clock::duration time) {
   sockets_.set_on_listen([this, time](int process) {
     if (!at(process).has_met) return;
     sockets_.set_on_listen({});
-    note("process " + std::to_string(process) + " freezes in a meeting, for " +
-         std::to_string(std::chrono::duration<double>(time).count()) + " s");
+    note("process " + std::to_string(process) + " freezes in a meeting, for " + seconds_text(time));
     ++happened_;
     scheduler_.interrupt(process, 1, [this, process, time] { freeze(at(process), time); });
   });
@@ -470,11 +467,7 @@ void ElasticRun::bury_the_dead() {
   is_buried_ = true;
   for (const auto& each : lives_) {
     if (!each->is_dead) continue;
-    for (int other = 0; other < network_.lines().machines(); ++other) {
-      if (other == each->process) continue;
-      network_.cut(each->process, other);
-      network_.cut(other, each->process);
-    }
+    cut_off(network_, each->process);
     scheduler_.thaw(each->process);
     scheduler_.start_on(each->process, [session = each->session] {
       if (session != nullptr) session->abort("it is dead");

@@ -27,6 +27,8 @@ struct ElasticCommit {
   std::uint64_t means = 0;         // a hash of this step's
   std::vector<std::byte> state{};  // the residuals after it
   Deadline at{};
+
+  std::string text() const;
 };
 
 // A process, which runs on the machine of the same number.

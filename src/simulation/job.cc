@@ -137,10 +137,7 @@ void Job::kill(const Fault& fault) {
     log(fault.rank).has_lost_power = true;
     blames_.back().stand_still(scheduler_.read());
     blames_.back().silences = blames_.back().cuts = true;
-    for (int peer = 0; peer < plan_.world; ++peer) {
-      network_.cut(fault.rank, peer);
-      network_.cut(peer, fault.rank);
-    }
+    cut_off(network_, fault.rank);
   }
   bury_the_dead();
 }

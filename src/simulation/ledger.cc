@@ -119,9 +119,7 @@ Reference::Reference(const Plan& plan) : steps_(kSteps) {
   const auto run = [&](int rank) {
     const auto own = static_cast<std::size_t>(rank);
     Engine transport({rank, 0}, std::move(links[own]), nullptr, GuardedFd());
-    ReducerOptions options;
-    options.threads = 1;
-    const auto reducer = *make_reducer(calm.spec, options);
+    const auto reducer = *make_reducer(calm.spec, {.policy = {}, .threads = 1});
     for (std::uint64_t number = 0; number < kSteps; ++number) {
       Gradient tensors = gradient(rank, number);
       add(ledgers[own].given, tensors);

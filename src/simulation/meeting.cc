@@ -101,8 +101,7 @@ void Meeting::live(int process) {
     auto mesh = connect_tcp(*std::move(listener), options_of(own.rank));
     const Clock::duration took = scheduler_.now() - begun - own.frozen;
     if (took > plan_.timeout + kTelling && !own.is_dead) {
-      breaks(own.rank,
-             "connect_tcp took " + std::to_string(std::chrono::duration<double>(took).count()) + " s");
+      breaks(own.rank, "connect_tcp took " + seconds_text(took));
     }
     done = mesh ? Status{} : forward_error(mesh);
     own.has_met = mesh.has_value();
@@ -267,10 +266,6 @@ constexpr std::array kKinds{
 constexpr int kRepeats = 2;
 constexpr Clock::duration kRepair = 3s;
 
-std::string seconds(Clock::duration time) {
-  return std::to_string(std::chrono::duration<double>(time).count()) + " s";
-}
-
 MeetingFault draw_fault(Dice& dice, const MeetingPlan& plan) {
   constexpr std::array kAll{Kind::kKill,    Kind::kKill, Kind::kRestart, Kind::kFreeze,     Kind::kFreeze,
                             Kind::kFreeze,  Kind::kCut,  Kind::kCut,     Kind::kCutBoth,    Kind::kCutBoth,
@@ -295,18 +290,19 @@ std::string MeetingFault::text() const {
   std::string told = "rank " + std::to_string(rank) + " " + kKinds[static_cast<std::size_t>(kind)];
   if (kind == Kind::kOtherToken || kind == Kind::kOtherSpec) return told;
   if (kind == Kind::kCut || kind == Kind::kCutBoth) told += " rank " + std::to_string(peer);
-  told += ", " + seconds(at) + (calls > 0 ? " and " + std::to_string(calls) + " calls" : "") +
+  told += ", " + seconds_text(at) + (calls > 0 ? " and " + std::to_string(calls) + " calls" : "") +
           " after it has come";
-  return kind == Kind::kKill ? told : told + ", for " + seconds(lasts);
+  return kind == Kind::kKill ? told : told + ", for " + seconds_text(lasts);
 }
 
 std::string MeetingPlan::text() const {
   std::string told = "seed " + std::to_string(seed) + ": " + std::to_string(world) + " ranks meet at " +
                      (has_rendezvous ? "a rendezvous" : "their endpoints") +
                      (encryption == Encryption::kOff ? "" : ", encrypted") + ", connect_timeout " +
-                     seconds(timeout) + ", " + std::to_string(streams) + " streams, paths of " +
-                     seconds(path.least) + " and up to " + seconds(path.jitter) + " more; they come at";
-  for (const Clock::duration each : comes) told += " " + seconds(each);
+                     seconds_text(timeout) + ", " + std::to_string(streams) + " streams, paths of " +
+                     seconds_text(path.least) + " and up to " + seconds_text(path.jitter) +
+                     " more; they come at";
+  for (const Clock::duration each : comes) told += " " + seconds_text(each);
   for (const MeetingFault& fault : faults) told += "\n  " + fault.text();
   return told;
 }

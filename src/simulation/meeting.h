@@ -74,7 +74,6 @@ class Meeting {
     int rank = 0;
     bool is_started = false;
     bool is_dead = false;
-    bool is_frozen = false;
     Clock::duration frozen{};
     bool has_met = false;
     bool has_ended = false;

@@ -115,8 +115,7 @@ std::vector<std::vector<PeerLinks>> Network::connect(int world, const Path& path
 
 Clock::duration Network::draw_time(int from, int to) {
   const Path& way = path(from, to);
-  return way.least +
-         std::chrono::nanoseconds(dice_.below(static_cast<std::uint64_t>(way.jitter.count()) + 1));
+  return way.least + dice_.up_to(way.jitter);
 }
 
 Deadline MachineLines::pass(std::pair<int, int> machines, std::size_t bytes, Deadline now,
@@ -206,6 +205,14 @@ void Network::open_window(std::size_t number, std::size_t bytes) {
   }
   pipe.held -= std::min(bytes, pipe.held);
   tell(pipe.sender);
+}
+
+void cut_off(Network& network, int machine) noexcept {
+  for (int other = 0; other < network.lines().machines(); ++other) {
+    if (other == machine) continue;
+    network.cut(machine, other);
+    network.cut(other, machine);
+  }
 }
 
 void Network::heal(int from, int to) {
@@ -352,20 +359,18 @@ IoResult Network::peek(std::size_t number, MutBytes into) const {
 }
 
 IoResult Network::receive(std::size_t number, MutBytes into) {
-  const End& end = ends_[number];
-  Pipe& in = pipes_[end.in];
-  if (end.is_closed) return IoResult::closed();
-  const std::size_t count = std::min(into.size(), in.received.size() - in.read);
-  if (count == 0) return in.has_ended || end.is_reset ? IoResult::closed() : IoResult::would_block();
-  std::memcpy(into.data(), in.received.data() + in.read, count);
-  in.read += count;
+  if (ends_[number].is_closed) return IoResult::closed();
+  const IoResult got = peek(number, into);
+  if (got.kind != IoResult::Kind::kOk) return got;
+  const std::size_t pipe = ends_[number].in;
+  Pipe& in = pipes_[pipe];
+  in.read += got.bytes;
   if (in.read == in.received.size()) {
     in.received = {};  // with its memory: most streams are quiet
     in.read = 0;
   }
-  const std::size_t pipe = end.in;
-  scheduler_.after(draw_time(in.to, in.from), [this, pipe, count] { open_window(pipe, count); });
-  return IoResult::moved(count);
+  scheduler_.after(draw_time(in.to, in.from), [this, pipe, got] { open_window(pipe, got.bytes); });
+  return got;
 }
 
 }  // namespace deltawire::simulation

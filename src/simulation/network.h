@@ -172,4 +172,7 @@ class Network {
   std::vector<End> ends_;
 };
 
+// Both ways, from all others.
+void cut_off(Network& network, int machine) noexcept;
+
 }  // namespace deltawire::simulation

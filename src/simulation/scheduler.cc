@@ -62,8 +62,7 @@ void Scheduler::at(Deadline when, std::function<void()> action) {
 }
 
 Clock::duration Scheduler::draw_latency() noexcept {
-  const Clock::duration most = dice_.one_in(latencies_.busy_in) ? latencies_.longest : latencies_.usual;
-  return std::chrono::nanoseconds(dice_.below(static_cast<std::uint64_t>(most.count()) + 1));
+  return dice_.up_to(dice_.one_in(latencies_.busy_in) ? latencies_.longest : latencies_.usual);
 }
 
 // Gives control back until a wake, or until `until`.

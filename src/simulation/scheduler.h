@@ -57,6 +57,11 @@ class Fiber {
 };
 
 // What happened, as a hash and, if wanted, as text.
+// "0.5 s", for a trace or a plan.
+inline std::string seconds_text(Clock::duration time) {
+  return std::to_string(std::chrono::duration<double>(time).count()) + " s";
+}
+
 class Trace {
  public:
   explicit Trace(bool prints) noexcept : prints_(prints) {}

@@ -27,6 +27,18 @@ void run_to_end(Run& run, const Trace& trace, Outcome& outcome) {
   outcome.faults = run.happened();
 }
 
+// The same of a run that counts errors and, by `steps`, steps. `more`: what it is made of besides its plan.
+template <class Run, class Plan, class Steps, class... More>
+Outcome outcome_of(const Plan& plan, bool prints, const Steps& steps, const More&... more) {
+  Outcome outcome = begun(plan.text(), prints);
+  Trace trace(prints);
+  Run run(plan, trace, more...);
+  run_to_end(run, trace, outcome);
+  outcome.errors = run.errors();
+  outcome.steps = steps(run);
+  return outcome;
+}
+
 }  // namespace
 
 Outcome simulate(std::uint64_t seed, int world, bool prints) {
@@ -48,37 +60,18 @@ Outcome simulate(std::uint64_t seed, int world, bool prints) {
 }
 
 Outcome simulate_meeting(std::uint64_t seed, int world, bool prints) {
-  const MeetingPlan plan = draw_meeting(seed, world);
-  Outcome outcome = begun(plan.text(), prints);
-  Trace trace(prints);
-  Meeting meeting(plan, trace);
-  run_to_end(meeting, trace, outcome);
-  outcome.errors = meeting.errors();
-  outcome.steps = meeting.met();
-  return outcome;
+  return outcome_of<Meeting>(draw_meeting(seed, world), prints, [](const Meeting& run) { return run.met(); });
 }
 
 Outcome simulate_served(std::uint64_t seed, int world, bool prints) {
   const ServedPlan plan = draw_served(seed, world);
-  Outcome outcome = begun(plan.text(), prints);
-  const auto& reference = ServedRun::reference_of(plan);
-  Trace trace(prints);
-  ServedRun run(plan, trace, &reference);
-  run_to_end(run, trace, outcome);
-  outcome.errors = run.errors();
-  outcome.steps = run.served();
-  return outcome;
+  const auto* const reference = &ServedRun::reference_of(plan);
+  return outcome_of<ServedRun>(plan, prints, [](const ServedRun& run) { return run.served(); }, reference);
 }
 
 Outcome simulate_elastic(std::uint64_t seed, int world, bool prints) {
-  const ElasticPlan plan = draw_elastic(seed, world);
-  Outcome outcome = begun(plan.text(), prints);
-  Trace trace(prints);
-  ElasticRun run(plan, trace);
-  run_to_end(run, trace, outcome);
-  outcome.errors = run.errors();
-  outcome.steps = run.commits().size();
-  return outcome;
+  return outcome_of<ElasticRun>(draw_elastic(seed, world), prints,
+                                [](const ElasticRun& run) { return run.commits().size(); });
 }
 
 }  // namespace deltawire::simulation

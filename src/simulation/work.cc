@@ -152,10 +152,8 @@ void Messages::close() {
 class Training final : public Work {
  public:
   Training(Job& job, int rank) : job_(job), rank_(rank), reference_(Reference::of(job.plan())) {
-    ReducerOptions options;
-    options.threads = 1;
-    options.revert = job.plan().folds ? Revert::kFold : Revert::kExact;
-    reducer_ = *make_reducer(job.plan().spec, options);
+    const Revert revert = job.plan().folds ? Revert::kFold : Revert::kExact;
+    reducer_ = *make_reducer(job.plan().spec, {.policy = {}, .revert = revert, .threads = 1});
   }
 
   Status step(Transport& transport, std::uint64_t number) override;

@@ -45,9 +45,7 @@ auto in_time(Job& job, int rank, const char* what, Deadline by, Act act) {
   auto result = act();
   const Clock::duration late = job.scheduler().now() - by - (job.frozen(rank) - frozen);
   if (late > std::chrono::milliseconds(1200)) {
-    job.violate(rank, std::string(what) + " took " +
-                          std::to_string(std::chrono::duration<double>(late).count()) +
-                          " s longer than it may");
+    job.violate(rank, std::string(what) + " took " + seconds_text(late) + " longer than it may");
   }
   return result;
 }

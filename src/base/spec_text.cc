@@ -46,8 +46,7 @@ Result<ParsedSpec> parse_spec(std::string_view text, std::string_view kind) {
 }
 
 const SpecParameter* find_parameter(const ParsedSpec& spec, std::string_view key) {
-  const auto at = std::find_if(spec.parameters.begin(), spec.parameters.end(),
-                               [key](const SpecParameter& parameter) { return parameter.key == key; });
+  const auto at = std::ranges::find(spec.parameters, key, &SpecParameter::key);
   return at == spec.parameters.end() ? nullptr : &*at;
 }
 

@@ -73,8 +73,7 @@ constexpr std::array kKinds{
 };
 
 const Kind* find_kind(OptimizerKind kind) {
-  const auto* at =
-      std::find_if(kKinds.begin(), kKinds.end(), [kind](const Kind& k) { return k.kind == kind; });
+  const auto* at = std::ranges::find(kKinds, kind, &Kind::kind);
   return at == kKinds.end() ? nullptr : at;
 }
 
@@ -98,8 +97,7 @@ Status out_of_range(const Kind& kind, const Parameter& parameter, std::string_vi
 }
 
 Status read_parameter(const Kind& kind, const SpecParameter& given, OptimizerSettings& settings) {
-  const auto parameter = std::find_if(kind.parameters.begin(), kind.parameters.end(),
-                                      [&](const Parameter& p) { return p.key == given.key; });
+  const auto parameter = std::ranges::find(kind.parameters, given.key, &Parameter::key);
   if (parameter == kind.parameters.end()) {
     return invalid(std::string(kind.name) + " has no parameter \"" + std::string(given.key) + "\": it has " +
                    list_of(kind.parameters, ", ", [](const Parameter& p) { return std::string(p.key); }));
@@ -128,8 +126,7 @@ bool has_second_moment(OptimizerKind kind) noexcept {
 
 Result<OptimizerSettings> parse_optimizer(std::string_view spec) {
   ASSIGN_OR_RETURN(const ParsedSpec parsed, parse_spec(spec, "optimizer"));
-  const auto* kind =
-      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& k) { return k.name == parsed.name; });
+  const auto* kind = std::ranges::find(kKinds, parsed.name, &Kind::name);
   if (kind == kKinds.end()) {
     return invalid("no optimizer \"" + std::string(parsed.name) + "\": use one of " +
                    list_of(kKinds, ", ", [](const Kind& k) { return std::string(k.name); }));

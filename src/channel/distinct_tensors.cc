@@ -20,9 +20,7 @@ std::vector<const Named*> by_name(std::span<const Named> tensors) {
   std::vector<const Named*> list;
   list.reserve(tensors.size());
   for (const Named& tensor : tensors) list.push_back(&tensor);
-  std::ranges::sort(list, [](const Named* one, const Named* other) {
-    return std::tie(one->name, one->first) < std::tie(other->name, other->first);
-  });
+  std::ranges::sort(list, {}, [](const Named* each) { return std::tie(each->name, each->first); });
   return list;
 }
 

@@ -66,8 +66,7 @@ Status check_fixed(Bytes file) {
   if (std::memcmp(file.data(), kFileMagic.data(), kFileMagic.size()) != 0) {
     return corrupt("wrong magic: this is no .dw file");
   }
-  const auto version = load_le<std::uint16_t>(file.data() + 8);
-  return check_format_version("the file", version, kFileVersion);
+  return check_format_version("the file", load_le<std::uint16_t>(file.data() + 8), kFileVersion);
 }
 
 }  // namespace

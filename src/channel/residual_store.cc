@@ -130,9 +130,8 @@ double ResidualStore::factor_to(const Entry& entry, float scale, float decay) no
 Residual ResidualStore::keep_for_step(Entry& entry) {
   if (entry.in_step) return entry.values;
   assert(entry.values.size() == entry.elements);
-  const bool nothing_waits = std::all_of(entry.values.begin(), entry.values.end(), [](float value) {
-    return std::bit_cast<std::uint32_t>(value) == 0;
-  });
+  const bool nothing_waits =
+      std::ranges::all_of(entry.values, [](float value) { return std::bit_cast<std::uint32_t>(value) == 0; });
   if (nothing_waits) {
     entry.saved.clear();
   } else {
@@ -214,9 +213,7 @@ std::vector<const ResidualStore::Entry*> ResidualStore::sorted() const {
   for (const auto& [key, entry] : entries_) {
     if (entry->values.size() == entry->elements) all.push_back(entry.get());
   }
-  std::sort(all.begin(), all.end(), [](const Entry* a, const Entry* b) {
-    return std::tie(a->name, a->first) < std::tie(b->name, b->first);
-  });
+  std::ranges::sort(all, {}, [](const Entry* each) { return std::tie(each->name, each->first); });
   return all;
 }
 

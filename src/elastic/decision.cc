@@ -123,8 +123,7 @@ Proposal proposal_of(const Attendance& attendance, const States& states, const I
 Decision next_view(const Attendance& attendance) {
   const States states = of_one_step(attendance.states());
   if (!states.contains(attendance.own.id)) {
-    return {
-        .kind = Kind::kExcluded, .why = "the other members are at another step", .epoch = {}, .proposal = {}};
+    return {.kind = Kind::kExcluded, .why = "the other members are at another step"};
   }
   Ids here;
   std::set<std::pair<int, int>> quarrels;
@@ -148,10 +147,7 @@ Decision next_view(const Attendance& attendance) {
     suffices = may_go_on(chosen, views, left);
   }
   if (!suffices) return {};
-  Decision decision;
-  decision.kind = Kind::kPropose;
-  decision.proposal = proposal_of(attendance, states, chosen, views, joiners);
-  return decision;
+  return {.kind = Kind::kPropose, .proposal = proposal_of(attendance, states, chosen, views, joiners)};
 }
 
 std::string alone(const Attendance& attendance, const MeetingTime& time) {
@@ -210,18 +206,15 @@ Decision decide(const Attendance& attendance, const MeetingTime& time) {
     are_settled = are_settled && found != nullptr && (found->is_gone() || !waits_for_the_busy(time));
     if (found == nullptr || found->is_gone() || attendance.given_up.contains(member.id)) continue;
     if (is_left_out(*found, attendance.own)) {
-      return {.kind = Kind::kExcluded,
-              .why = "it did not answer in time",
-              .epoch = found->place->view.epoch,
-              .proposal = {}};
+      return {.kind = Kind::kExcluded, .why = "it did not answer in time", .epoch = found->place->view.epoch};
     }
-    if (member.id < attendance.own.id) return {.kind = Kind::kYield, .why = {}, .epoch = {}, .proposal = {}};
+    if (member.id < attendance.own.id) return {.kind = Kind::kYield};
   }
   if (are_settled) {
     if (Decision decision = next_view(attendance); decision.kind != Kind::kWait) return decision;
   }
   if (time.passed <= time.limit) return {};
-  return {.kind = Kind::kGiveUp, .why = alone(attendance, time), .epoch = {}, .proposal = {}};
+  return {.kind = Kind::kGiveUp, .why = alone(attendance, time)};
 }
 
 }  // namespace deltawire::elastic

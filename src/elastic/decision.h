@@ -68,9 +68,9 @@ struct Decision {
     kGiveUp,    // the time is over; `why`
   };
   Kind kind = Kind::kWait;
-  std::string why;
-  std::optional<std::uint32_t> epoch;
-  Proposal proposal;
+  std::string why{};
+  std::optional<std::uint32_t> epoch{};
+  Proposal proposal{};
 };
 
 Decision decide(const Attendance& attendance, const MeetingTime& time);

@@ -11,21 +11,20 @@ namespace deltawire {
 namespace {
 
 Status check_options(const ReducerOptions& options, const ElasticOptions& elastic) {
-  const auto refuse = [](const std::string& why) { return invalid(why); };
-  if (elastic.at_least && *elastic.at_least < 1) return refuse("at_least must be 1 or more");
+  if (elastic.at_least && *elastic.at_least < 1) return invalid("at_least must be 1 or more");
   if (options.revert != Revert::kExact) {
-    return refuse(
+    return invalid(
         "revert='fold' keeps the input of a failed step, which an elastic session gives again: use "
         "revert=\"exact\"");
   }
   if (!elastic.place) return {};
   const ElasticPlace place = *elastic.place;
   if (place.world_size < 1 || place.rank < 0 || place.rank >= place.world_size) {
-    return refuse("rank " + std::to_string(place.rank) + " is not in a world of " +
-                  std::to_string(place.world_size));
+    return invalid("rank " + std::to_string(place.rank) + " is not in a world of " +
+                   std::to_string(place.world_size));
   }
   if (place.world_size > static_cast<int>(elastic::kMembersMax)) {
-    return refuse("an elastic session has at most " + std::to_string(elastic::kMembersMax) + " members");
+    return invalid("an elastic session has at most " + std::to_string(elastic::kMembersMax) + " members");
   }
   return {};
 }
@@ -54,10 +53,9 @@ Result<std::unique_ptr<ElasticSession>> ElasticSession::open(std::string_view sp
                                                              ElasticOptions elastic,
                                                              std::unique_ptr<Listener> door) {
   RETURN_IF_ERROR(check_options(options, elastic));
-  auto settings = agreed_settings(spec, options);
-  if (!settings) return forward_error(settings);
-  if (!elastic.settings.empty()) *settings += "; " + elastic.settings;
-  auto parts = std::make_unique<Parts>(std::string(spec), options, std::move(elastic), *std::move(settings));
+  ASSIGN_OR_RETURN(auto settings, agreed_settings(spec, options));
+  if (!elastic.settings.empty()) settings += "; " + elastic.settings;
+  auto parts = std::make_unique<Parts>(std::string(spec), options, std::move(elastic), std::move(settings));
   RETURN_IF_ERROR(parts->membership.open(std::move(door)));
   return std::unique_ptr<ElasticSession>(new ElasticSession(std::move(parts)));
 }

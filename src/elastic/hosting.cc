@@ -190,7 +190,7 @@ Result<std::optional<ResidualShares>> Hosting::share(const Proposal& proposal, c
     std::tie(shares, lost) = collect_shares(owe, context_.ending);
     if (lost.empty()) {
       if (owing.contains(own)) {
-        ASSIGN_OR_RETURN(shares[own], context_.share());
+        ASSIGN_OR_RETURN(shares[own], shared_state(context_.residuals));
       }
       lost = spread_shares(proposal.view.epoch, shares, everybody, context_.chunk_time, context_.ending);
     }

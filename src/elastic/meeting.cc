@@ -258,7 +258,7 @@ OrEnded<std::optional<Agreement>> Meeting::take(Visit& visit, const Message& mes
     return Agreement{*next, std::move(visit.shares), nullptr, {}};
   }
   if (std::holds_alternative<AskShare>(message)) {
-    const auto share = context_.share();
+    const auto share = shared_state(context_.residuals);
     if (!share) return ended(share);
     return checked(visit.line.send_bytes(*share, kSilence, context_.ending));
   }

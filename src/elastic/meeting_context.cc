@@ -25,10 +25,6 @@ Result<std::unique_ptr<Listener>> MeetingContext::listen() const {
   return listener;
 }
 
-Result<std::vector<std::byte>> MeetingContext::share() const {
-  return shared_state(residuals);
-}
-
 Result<std::shared_ptr<const StateSender>> MeetingContext::offer_state() {
   if (!options.state) return std::shared_ptr<const StateSender>();
   const auto failed = [&](const Error& error) {

@@ -25,8 +25,6 @@ struct MeetingContext {
   Status check_open(const char* meanwhile) const;
   // For the next mesh.
   Result<std::unique_ptr<Listener>> listen() const;
-  // What other members need of this one's residuals.
-  Result<std::vector<std::byte>> share() const;
   // Offers what a process needs that joins; nothing: this member has nothing to give. kAborted, or the code
   // of the error, where `state` fails: that is the joiner's loss, not the job's.
   Result<std::shared_ptr<const StateSender>> offer_state();

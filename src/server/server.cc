@@ -54,7 +54,6 @@ class Server final : public ParameterServer {
   std::vector<Handle> posted() const;
   StateHead head() const;
 
-  Status open();
   Result<bool> make_step(Deadline deadline);
   Result<bool> close(Deadline deadline);
   void commit();
@@ -70,16 +69,13 @@ class Server final : public ParameterServer {
 
 Status Server::prepare(std::span<const Named> model) {
   const ServerOptions& options = run_.options;
-  ASSIGN_OR_RETURN(auto push, make_channel(options.push, {.policy = options.policy}));
-  auto pull = make_channel(options.pull, {.policy = options.policy,
-                                          .revert = Revert::kFold,  // as in WorkerRun::make_push_channel
-                                          .means = true,
-                                          .seed = options.seed});
-  if (!pull) return forward_error(pull);
-  ASSIGN_OR_RETURN(auto whole, make_model_channel());
-  run_.push = std::move(push);
-  run_.pull = std::move(*pull);
-  run_.whole = std::move(whole);
+  ASSIGN_OR_RETURN(run_.push, make_channel(options.push, {.policy = options.policy}));
+  ASSIGN_OR_RETURN(run_.pull,
+                   make_channel(options.pull, {.policy = options.policy,
+                                               .revert = Revert::kFold,  // as in WorkerRun::make_push_channel
+                                               .means = true,
+                                               .seed = options.seed}));
+  ASSIGN_OR_RETURN(run_.whole, make_model_channel());
   for (std::size_t number = 0; number < run_.model.parts().size(); ++number) {
     const ServedPart& part = run_.model.parts()[number];
     if (part.server != run_.transport.rank()) continue;
@@ -111,16 +107,11 @@ Result<bool> Server::step(Deadline deadline) {
   return made;
 }
 
-Status Server::open() {
-  for (const auto& part : parts_) {
-    RETURN_IF_ERROR(part->open());
-  }
-  return {};
-}
-
 Result<bool> Server::make_step(Deadline deadline) {
   if (state_ == State::kNew) {
-    RETURN_IF_ERROR(open());
+    for (const auto& part : parts_) {
+      RETURN_IF_ERROR(part->open());
+    }
     state_ = State::kOpen;
   }
   if (parts_.empty()) {  // more servers than parts

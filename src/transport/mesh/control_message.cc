@@ -222,29 +222,17 @@ SettleRound read_round(ContentReader& reader) {
   return round;
 }
 
-// The number of a kind on the wire is its index in the variant, counted from 1.
+// The number of a kind on the wire is its index in the variant, counted from 1. Braces are read in order.
 std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& reader) {
   switch (kind) {
     case 1: return read_abort(reader);
-    case 2: {
-      const int rank = reader.rank();
-      return Waiting{rank, reader.number<std::uint64_t>()};
-    }
+    case 2: return Waiting{reader.rank(), reader.number<std::uint64_t>()};
     case 3: return Goodbye{reader.number<std::uint64_t>()};
-    case 4: {
-      const auto place = reader.number<std::uint64_t>();
-      return Here{place, reader.rank()};
-    }
+    case 4: return Here{reader.number<std::uint64_t>(), reader.rank()};
     case 5: return Start{reader.number<std::uint64_t>()};
-    case 6: {
-      const auto number = reader.number<std::uint64_t>();
-      return Vote{number, reader.ballot()};
-    }
+    case 6: return Vote{reader.number<std::uint64_t>(), reader.ballot()};
     case 7: return read_round(reader);
-    case 8: {
-      const auto decided = reader.number<std::uint64_t>();
-      return Verdict{decided, reader.ranks()};
-    }
+    case 8: return Verdict{reader.number<std::uint64_t>(), reader.ranks()};
     case 9: return read_dropped(reader);
     default: return std::nullopt;
   }

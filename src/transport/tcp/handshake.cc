@@ -20,10 +20,6 @@ constexpr std::string_view kDialerLabel = "deltawire dialer";
 constexpr std::string_view kListenerLabel = "deltawire listen";
 static_assert(kDialerLabel.size() == kListenerLabel.size());
 
-Bytes bytes_of(std::string_view text) noexcept {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 }  // namespace
 
 ClaimsBytes encode_claims(const Claims& claims) {
@@ -131,7 +127,7 @@ Handshake::State Handshake::after_proof() {
   if (!proof) return State::kBroken;
   send(own_claims_);
   send(*proof);
-  send(bytes_of(own_.text));
+  send(std::as_bytes(std::span(own_.text)));
   has_proved_ = true;
   return begin_text();
 }
@@ -151,7 +147,7 @@ Handshake::State Handshake::after_answer() {
   const auto wanted = proof_of(Claims::Role::kListener);
   if (!wanted || !equal_in_constant_time(shown, *wanted)) return State::kStranger;
   if (!parse_claims()) return State::kBroken;
-  send(bytes_of(own_.text));
+  send(std::as_bytes(std::span(own_.text)));
   return begin_text();
 }
 
@@ -183,9 +179,9 @@ std::optional<Proof> Handshake::proof_of(Claims::Role role) const noexcept {
   const ClaimsBytes& dialer_claims = is_dialer() ? own_claims_ : peer_claims_;
   const ClaimsBytes& listener_claims = is_dialer() ? peer_claims_ : own_claims_;
   const bool of_dialer = role == Claims::Role::kDialer;
-  const std::array<Bytes, 5> pieces{bytes_of(of_dialer ? kDialerLabel : kListenerLabel), dialer_nonce,
-                                    listener_nonce, dialer_claims,
-                                    of_dialer ? Bytes() : Bytes(listener_claims)};
+  const std::string_view label = of_dialer ? kDialerLabel : kListenerLabel;
+  const std::array<Bytes, 5> pieces{std::as_bytes(std::span(label)), dialer_nonce, listener_nonce,
+                                    dialer_claims, of_dialer ? Bytes() : Bytes(listener_claims)};
   return prove(token_, pieces);
 }
 

@@ -48,6 +48,14 @@ Named dense(const Tensor& tensor) {
   return {std::get<0>(tensor), slot, 0};
 }
 
+template <class Tensor>
+std::vector<Named> all_dense(const std::vector<Tensor>& tensors) {
+  std::vector<Named> all;
+  all.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) all.push_back(dense(tensor));
+  return all;
+}
+
 Named pairs_of(const PairsAt& pairs) {
   TensorSlot slot{at_address(pairs.values), pairs.count, pairs.dtype,
                   static_cast<std::uint32_t*>(at_address(pairs.keys)), elements_of(pairs.shape)};
@@ -91,12 +99,12 @@ DType dtype_of(std::string_view name) {
          "dtype '" + std::string(name) + "' is none of float32, bfloat16 and float16"});
 }
 
-Named named(const TensorAt& tensor) {
-  return dense(tensor);
+std::vector<Named> named_all(const std::vector<TensorAt>& tensors) {
+  return all_dense(tensors);
 }
 
-Named named(const TypedTensorAt& tensor) {
-  return dense(tensor);
+std::vector<Named> named_all(const std::vector<TypedTensorAt>& tensors) {
+  return all_dense(tensors);
 }
 
 SubmittedBucket::SubmittedBucket(const Submitted& submitted) {

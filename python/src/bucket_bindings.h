@@ -43,9 +43,9 @@ struct PairsAt {
 // Python keeps what a pointer points to until the bucket is done.
 using Submitted = std::vector<std::variant<TensorAt, TypedTensorAt, SignificantTensorAt, PairsAt*>>;
 
-// With the name and the shape of `tensor`, which must outlive it. Raises where its bytes don't fit.
-Named named(const TensorAt& tensor);
-Named named(const TypedTensorAt& tensor);
+// With the names and the shapes of `tensors`, which must outlive them. Raises where their bytes don't fit.
+std::vector<Named> named_all(const std::vector<TensorAt>& tensors);
+std::vector<Named> named_all(const std::vector<TypedTensorAt>& tensors);
 
 // A bucket as a session takes it, until it is done. `submitted` must live until it is queued.
 class SubmittedBucket {

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -32,10 +31,9 @@ inline Bytes bytes_of(const nanobind::bytes& bytes) {
   return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
-inline nanobind::bytes given(Bytes bytes) {
-  return nanobind::bytes(bytes.data(), bytes.size());
-}
-inline nanobind::bytes given(std::string_view bytes) {
+// Of bytes, or of a text.
+inline nanobind::bytes given(const auto& bytes) {
+  static_assert(sizeof *bytes.data() == 1);
   return nanobind::bytes(bytes.data(), bytes.size());
 }
 

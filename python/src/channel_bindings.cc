@@ -25,14 +25,6 @@ using namespace nb::literals;
 namespace deltawire::python {
 namespace {
 
-// `arrays` outlive them.
-std::vector<Named> parts_at(const std::vector<TypedTensorAt>& arrays) {
-  std::vector<Named> parts;
-  parts.reserve(arrays.size());
-  for (const TypedTensorAt& array : arrays) parts.push_back(named(array));
-  return parts;
-}
-
 MessageId message_id(std::uint64_t step, std::uint16_t rank, std::uint16_t world, float scale) {
   return MessageId{.step = step, .rank = rank, .world = world, .scale = scale};
 }
@@ -53,12 +45,12 @@ void make(ChannelHandle* self, const std::string& codecs, std::uint64_t min_elem
 
 std::uint64_t message_bound(const ChannelHandle& self, const std::vector<TypedTensorAt>& arrays,
                             std::uint64_t step) {
-  return self.channel->message_bound(parts_at(arrays), step);
+  return self.channel->message_bound(named_all(arrays), step);
 }
 
 std::uint64_t encode_to(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, const MessageId& id,
                         MutBytes out) {
-  const std::vector<Named> parts = parts_at(arrays);
+  const std::vector<Named> parts = named_all(arrays);
   return run_without_gil([&] { return self.channel->encode_to(parts, id, out); });
 }
 
@@ -72,7 +64,7 @@ nb::bytes encode(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, 
 void decode(ChannelHandle& self, const BytesIn& message, const std::vector<TypedTensorAt>& arrays,
             const std::tuple<std::uint64_t, std::uint16_t, std::uint16_t>& from, bool accumulate, float scale,
             float message_scale) {
-  const std::vector<Named> parts = parts_at(arrays);
+  const std::vector<Named> parts = named_all(arrays);
   const auto [step, rank, world] = from;
   const MessageId id = message_id(step, rank, world, message_scale);
   const Into into = accumulate ? Into::kAccumulate : Into::kOverwrite;

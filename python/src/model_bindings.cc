@@ -77,8 +77,7 @@ std::vector<ModelTensor> entries_of(const std::vector<Described>& tensors) {
 }
 
 nb::bytes front_of(const std::vector<Described>& tensors, const ModelMetadata& metadata) {
-  const std::string front = model_front(entries_of(tensors), metadata);
-  return given(front);
+  return given(model_front(entries_of(tensors), metadata));
 }
 
 std::string digest_of(const std::vector<Described>& tensors, const std::vector<std::uint64_t>& digests) {

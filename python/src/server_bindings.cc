@@ -110,13 +110,6 @@ void load(Served<Role>& self, const BytesIn& state) {
 using Server = Served<ParameterServer>;
 using Worker = Served<ParameterWorker>;
 
-std::vector<Named> named_all(const std::vector<TensorAt>& tensors) {
-  std::vector<Named> model;
-  model.reserve(tensors.size());
-  for (const TensorAt& tensor : tensors) model.push_back(named(tensor));
-  return model;
-}
-
 void make_served(Server* self, const Connection& link, const std::vector<TensorAt>& tensors,
                  const std::string& optimizer, const ServerOptions& options) {
   const std::shared_ptr<Transport> transport = link.open();

@@ -38,8 +38,7 @@ void bind_state(nanobind::class_<Handle>& session) {
       .def(
           "mask_sent",
           [](Handle& self, const std::vector<TensorAt>& momenta) {
-            std::vector<Named> parts;
-            for (const TensorAt& momentum : momenta) parts.push_back(named(momentum));
+            const std::vector<Named> parts = named_all(momenta);
             run_without_gil([&] { return self->mask_sent(parts); });
           },
           "momenta"_a,

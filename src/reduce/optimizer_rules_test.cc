@@ -192,9 +192,8 @@ TEST(OptimizerRules, TheFirstStepsAreFinerUnlessTheSpecNamesSteps) {
                  "step<25: fp4, rest 3lc:s=1.5,pull=0.5)"));
   EXPECT_EQ(fitted("step<7: bf16, rest 3lc", "AdamW"), same("step<7: bf16, rest 3lc:pull=0.5"));
   for (const char* other : {"3lc", "topk", "fp32"}) EXPECT_EQ(fitted(other, "SGD"), same(other));
-  for (const char* spec : {"twobit", "ring(sbc)", "hierarchical:group=2(3lc)", "topk with decay=0.95"}) {
+  for (const char* spec : {"twobit", "ring(sbc)", "hierarchical:group=2(3lc)", "topk with decay=0.95"})
     EXPECT_EQ(fitted(spec, "AdamW").rfind("step<25: fp4", 0), 0) << spec;
-  }
   EXPECT_EQ(fitted("sbc with momentum=0.9", "AdamW"), same("sbc with momentum=0.9"));
 }
 

@@ -12,7 +12,6 @@ from models import Net, backward, fingerprint, whole_and_in_pieces, wrapped
 from ranks import attempted, results
 from watched import logged
 
-# A spec that names steps has no other first ones.
 SPEC = "gather(layers.0*: fp32, step<99: topk:k=5%, rest fp32)"
 RATE_TIMES = 0.75
 LATE = [f"layers.{i}.0.weight" for i in range(1, 6)]  # biases are below min_elements

@@ -83,10 +83,10 @@ struct DELTAWIRE_API Spec {
   // that they have coded a second time. With `gather`, where none do, it is the same spec.
   Result<Spec> with_pull(float pull) const;
 
-  // With this codec in the first `steps`, in place of the codecs of those rules that `chosen` is true of. A
-  // spec that names steps has a schedule of its own, and stays the same.
-  Result<Spec> with_first_steps(std::uint64_t steps, std::string_view codec,
-                                const std::function<bool(const SpecRule&)>& chosen) const;
+  // With this codec in place of a rule's own in as many first steps as `steps_of` says; 0: in none. A spec
+  // that names steps has a schedule of its own, and stays the same.
+  Result<Spec> with_first_steps(std::string_view codec,
+                                const std::function<std::uint64_t(const SpecRule&)>& steps_of) const;
 
   // Parses what make_reducer takes, and recipes that hold back. Errors: those of make_reducer;
   // kInvalidArgument for "group=host" where the host's ranks are unknown.

@@ -280,9 +280,8 @@ void bind_sessions(nb::module_& module) {
       "recode",
       [](SessionHandle& self, const Spec& spec) { run_without_gil([&] { return self->recode(spec); }); },
       "spec"_a,
-      "From the next step on tensors are coded as this Spec of the same pattern says; on all ranks between "
-      "the "
-      "same two steps.");
+      "From the next step on tensors are coded as this Spec of the same pattern says; on all ranks "
+      "between the same two steps.");
   bind_state(session);
 }
 

@@ -110,8 +110,9 @@ Status PatchFileWriter::move_data(std::uint64_t header_room) {
   std::vector<std::byte> piece(kMovedAtOnce);
   for (std::uint64_t at = 0; at < data_bytes_; at += piece.size()) {
     piece.resize(std::min<std::uint64_t>(kMovedAtOnce, data_bytes_ - at));
+    const std::uint64_t from = kModelLengthBytes + header_room_ + at;
     const std::uint64_t to = kModelLengthBytes + header_room + at;
-    RETURN_IF_ERROR(in_file(read_at(file_.descriptor(), piece, to + header_room_ - header_room), path_));
+    RETURN_IF_ERROR(in_file(read_at(file_.descriptor(), piece, from), path_));
     RETURN_IF_ERROR(in_file(write_at(file_.descriptor(), piece, to), path_));
   }
   header_room_ = header_room;

@@ -337,8 +337,8 @@ Result<Spec> with_means_for(const Spec& spec, const OptimizerTraits& optimizer) 
 Result<Spec> fitted_to(const Spec& spec, const OptimizerTraits& optimizer, int world_size) {
   ASSIGN_OR_RETURN(const auto finer, with_means_for(spec, optimizer));
   if (spec.pattern_name == "gather" && world_size > kMostByGather) return finer;
-  return finer.with_first_steps(kFirstSteps, kFirstCodec, [&](const SpecRule& rule) {
-    return optimizer_rule(rule, optimizer, OptimizerPlace::kRegister).first_steps > 0;
+  return finer.with_first_steps(kFirstCodec, [&](const SpecRule& rule) {
+    return optimizer_rule(rule, optimizer, OptimizerPlace::kRegister).first_steps;
   });
 }
 

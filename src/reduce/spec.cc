@@ -119,14 +119,14 @@ Result<Spec> Spec::with_pull(float pull) const {
   return replaced(*this, made);
 }
 
-Result<Spec> Spec::with_first_steps(std::uint64_t steps, std::string_view codec,
-                                    const std::function<bool(const SpecRule&)>& chosen) const {
+Result<Spec> Spec::with_first_steps(std::string_view codec,
+                                    const std::function<std::uint64_t(const SpecRule&)>& steps_of) const {
   if (std::ranges::any_of(rules, &SpecRule::names_steps)) return *this;
   std::vector<Replaced> made;
   for (const SpecRule& rule : rules) {
     const std::string conditions = conditions_of(rule);
     const bool fits_all = &rule == &rules.back();
-    if (chosen(rule)) {
+    if (const std::uint64_t steps = steps_of(rule); steps > 0) {
       const std::string others = fits_all ? "" : conditions.substr(0, conditions.size() - 2) + " ";
       made.push_back(
           {others + "step<" + std::to_string(steps) + ": " + std::string(codec) + feedback_of(rule), {}});

@@ -13,16 +13,11 @@ namespace {
 
 constexpr const char* kFile = "the temporary file of rows (TMPDIR says where): ";
 
-template <class T>
-std::uint32_t checksum_of(std::span<const T> values, std::uint32_t seed = 0) {
-  return crc32c(std::as_bytes(values), seed);
-}
-
 std::uint32_t checksum_of(const RowBlock& block) {
-  std::uint32_t sum = checksum_of(std::span(block.labels));
-  sum = checksum_of(std::span(block.ends), sum);
-  sum = checksum_of(std::span(block.keys), sum);
-  return checksum_of(std::span(block.values), sum);
+  std::uint32_t sum = crc32c(std::as_bytes(std::span(block.labels)));
+  sum = crc32c(std::as_bytes(std::span(block.ends)), sum);
+  sum = crc32c(std::as_bytes(std::span(block.keys)), sum);
+  return crc32c(std::as_bytes(std::span(block.values)), sum);
 }
 
 std::uint32_t kind_of(float label) {
@@ -32,8 +27,7 @@ std::uint32_t kind_of(float label) {
 }
 
 // Reads or writes the four arrays, one after another.
-template <class Block, class Move>
-Status move_arrays(Block& block, std::uint64_t offset, const Move& move) {
+Status move_arrays(auto& block, std::uint64_t offset, const auto& move) {
   const auto one = [&](auto& values) {
     Status moved = move(std::span(values), offset);
     offset += 4 * values.size();

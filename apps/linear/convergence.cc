@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "base/errors.h"
@@ -14,6 +15,10 @@ namespace {
 constexpr std::size_t kBuckets = 2048;
 constexpr double kSlack = 1.1;  // three standard deviations, sqrt(2 / kBuckets) each
 constexpr std::uint64_t kSketchSeed = 0x5CE7C4;
+
+double squared_norm(std::span<const double> numbers) {
+  return std::inner_product(numbers.begin(), numbers.end(), numbers.begin(), 0.0);
+}
 
 }  // namespace
 
@@ -34,11 +39,7 @@ double gap_estimate(std::span<const double> objectives) noexcept {
 
 Result<double> squared_norm_of_sum(std::span<const double> own, Exchange& exchange) {
   const bool hashed = own.size() > kBuckets;
-  if (exchange.world() == 1) {
-    double squares = 0;
-    for (const double value : own) squares += value * value;
-    return squares;
-  }
+  if (exchange.world() == 1) return squared_norm(own);
   std::vector<double> buckets(std::min(own.size(), kBuckets), 0.0);
   const CounterRng random(kSketchSeed);
   for (std::size_t key = 0; key < own.size(); ++key) {
@@ -48,9 +49,7 @@ Result<double> squared_norm_of_sum(std::span<const double> own, Exchange& exchan
     buckets[bucket] += (draw & 1) != 0 ? -own[key] : own[key];
   }
   ASSIGN_OR_RETURN(const auto sums, exchange.sums(buckets));
-  double squares = 0;
-  for (const double value : sums) squares += value * value;
-  return hashed ? kSlack * squares : squares;
+  return hashed ? kSlack * squared_norm(sums) : squared_norm(sums);
 }
 
 void LabelSums::add(double target) noexcept {
@@ -63,10 +62,8 @@ void LabelSums::add(double target) noexcept {
 double best_constant(Loss loss, const LabelSums& labels) noexcept {
   const double mean = labels.rows > 0 ? labels.sum / labels.rows : 0;
   switch (loss) {
-    case Loss::kLogistic: {
-      // One extra row of each label, since with a single label it would be infinite.
-      return std::log((labels.positive + 1) / (labels.rows - labels.positive + 1));
-    }
+    // One extra row of each label, since with a single label it would be infinite.
+    case Loss::kLogistic: return std::log((labels.positive + 1) / (labels.rows - labels.positive + 1));
     case Loss::kHinge: return mean >= 0 ? 1 : -1;
     case Loss::kSquared:
     case Loss::kSquaredHinge: return mean;

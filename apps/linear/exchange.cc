@@ -102,14 +102,11 @@ Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {
   };
   ByteWriter writer(slot(rank_));
   for (const double number : numbers) writer.number(std::bit_cast<std::uint64_t>(number));
-  PeerMessages messages(world_);
-  for (int peer = 0; peer < world_; ++peer) {
-    if (peer == rank_) continue;
-    messages.send[static_cast<std::size_t>(peer)] = {Bytes(slot(rank_))};
-    messages.receive[static_cast<std::size_t>(peer)] = slot(peer);
-  }
-  ASSIGN_OR_RETURN(const auto got,
-                   all_to_all(*transport_, kGatherTag + next_tag_++, Clock::now() + timeout_, messages));
+  const Bytes own = slot(rank_);
+  std::vector<MutBytes> receive;
+  for (int peer = 0; peer < world_; ++peer) receive.push_back(slot(peer));
+  ASSIGN_OR_RETURN(const auto got, all_to_all(*transport_, kGatherTag + next_tag_++, Clock::now() + timeout_,
+                                              {&own, 1}, receive));
   for (int peer = 0; peer < world_; ++peer) {
     if (peer != rank_ && got[static_cast<std::size_t>(peer)] != bytes) {
       return mismatch("another rank sent other numbers; start all from one program");

@@ -3,30 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 namespace deltawire::linear {
 namespace {
 
-constexpr std::array<std::pair<Loss, std::string_view>, 4> kNames{{{Loss::kLogistic, "logistic"},
-                                                                   {Loss::kSquared, "squared"},
-                                                                   {Loss::kHinge, "hinge"},
-                                                                   {Loss::kSquaredHinge, "squared-hinge"}}};
+constexpr std::array<std::string_view, 4> kNames{"logistic", "squared", "hinge", "squared-hinge"};
 
 }  // namespace
 
 std::optional<Loss> find_loss(std::string_view name) noexcept {
-  for (const auto& [loss, own] : kNames) {
-    if (own == name) return loss;
-  }
-  return std::nullopt;
+  const auto* const found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<Loss>(found - kNames.begin());
 }
 
 std::string_view loss_name(Loss loss) noexcept {
-  for (const auto& [each, own] : kNames) {
-    if (each == loss) return own;
-  }
-  return "unknown";
+  return kNames[static_cast<std::size_t>(loss)];
 }
 
 double loss_of(Loss loss, double margin, double target) noexcept {

@@ -1,5 +1,7 @@
 #include "linear/plain_pairs.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <string>
 
@@ -42,15 +44,14 @@ Pairs merged(const Pairs& a, const Pairs& b) {
 Status exchange_lists(Transport& transport, Tag tag, Deadline deadline, std::vector<Pairs>& lists) {
   const auto own_rank = static_cast<std::size_t>(transport.rank());
   std::vector<std::vector<std::uint32_t>> words(lists.size());
-  PeerMessages messages(transport.world_size());
+  std::vector<MutBytes> receive(lists.size());
   for (std::size_t peer = 0; peer < lists.size(); ++peer) {
-    if (peer == own_rank) continue;
     words[peer].resize(2 * lists[peer].keys.size());
-    messages.receive[peer] = std::as_writable_bytes(std::span(words[peer]));
-    messages.send[peer] = {std::as_bytes(std::span(lists[own_rank].keys)),
-                           std::as_bytes(std::span(lists[own_rank].values))};
+    receive[peer] = std::as_writable_bytes(std::span(words[peer]));
   }
-  RETURN_IF_ERROR(all_to_all(transport, tag, deadline, messages));
+  const std::array pieces{std::as_bytes(std::span(lists[own_rank].keys)),
+                          std::as_bytes(std::span(lists[own_rank].values))};
+  RETURN_IF_ERROR(all_to_all(transport, tag, deadline, pieces, receive));
   for (std::size_t peer = 0; peer < lists.size(); ++peer) {
     if (peer == own_rank) continue;
     const auto middle = words[peer].begin() + static_cast<std::ptrdiff_t>(lists[peer].keys.size());
@@ -95,27 +96,16 @@ Result<Report> average_plain_pairs(Transport& transport, std::span<const double>
   return report;
 }
 
-namespace {
-
-bool has_bytes(std::span<const Bytes> pieces) {
-  std::size_t bytes = 0;
-  for (const Bytes piece : pieces) bytes += piece.size();
-  return bytes > 0;
-}
-
-}  // namespace
-
 Result<std::vector<std::uint64_t>> all_to_all(Transport& transport, Tag tag, Deadline deadline,
-                                              const PeerMessages& messages) {
-  const auto own = static_cast<std::size_t>(transport.rank());
-  std::vector<Handle> received(messages.receive.size(), Handle::kNone);
-  std::vector<Handle> sent(messages.send.size(), Handle::kNone);
+                                              std::span<const Bytes> own, std::span<const MutBytes> receive) {
+  const bool sends = std::ranges::any_of(own, [](Bytes piece) { return !piece.empty(); });
+  std::vector<Handle> received(receive.size(), Handle::kNone);
+  std::vector<Handle> sent(receive.size(), Handle::kNone);
   for (std::size_t peer = 0; peer < sent.size(); ++peer) {
-    if (peer == own) continue;
     const int number = static_cast<int>(peer);
-    if (!messages.receive[peer].empty())
-      received[peer] = transport.post_recv(number, tag, messages.receive[peer]);
-    if (has_bytes(messages.send[peer])) sent[peer] = transport.post_send(number, tag, messages.send[peer]);
+    if (number == transport.rank()) continue;
+    if (!receive[peer].empty()) received[peer] = transport.post_recv(number, tag, receive[peer]);
+    if (sends) sent[peer] = transport.post_send(number, tag, own);
   }
   std::vector<std::uint64_t> bytes(sent.size(), 0);
   Status done;

@@ -23,20 +23,11 @@ inline constexpr std::string_view kPlainPairs = "plain";
 Result<Report> average_plain_pairs(Transport& transport, std::span<const double> counts, Tag tag,
                                    Deadline deadline, Pairs& gradient);
 
-// One message from each rank to every other rank, all at the same time.
-
-// By peer; this rank's own entries are ignored.
-struct PeerMessages {
-  explicit PeerMessages(int world)
-      : send(static_cast<std::size_t>(world)), receive(static_cast<std::size_t>(world)) {}
-
-  std::vector<std::vector<Bytes>> send;  // pieces of one message; an empty message is not sent
-  std::vector<MutBytes> receive;         // an empty buffer receives nothing
-};
-
-// Sends and receives all messages; returns the bytes received, by peer. No buffer is in use once it returns,
-// not even after an error. Errors: those of Transport::wait.
+// Sends one message, in pieces, to all other ranks, and receives theirs into `receive`, by rank; this rank's
+// own entry is ignored. Empty messages are not sent, and empty buffers receive nothing. Returns the bytes
+// received, by rank. No buffer is in use once it returns, not even after an error. Errors: those of
+// Transport::wait.
 Result<std::vector<std::uint64_t>> all_to_all(Transport& transport, Tag tag, Deadline deadline,
-                                              const PeerMessages& messages);
+                                              std::span<const Bytes> own, std::span<const MutBytes> receive);
 
 }  // namespace deltawire::linear

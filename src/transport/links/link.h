@@ -5,6 +5,7 @@
 // (stands_alone()), each of which it may also call without the lock, from one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -121,6 +122,33 @@ inline std::size_t total_bytes(std::span<const iovec> pieces) noexcept {
   for (const iovec& piece : pieces) total += piece.iov_len;
   return total;
 }
+
+// Hands out the bytes of some pieces in order.
+class PieceReader {
+ public:
+  explicit PieceReader(std::span<const iovec> pieces) noexcept : pieces_(pieces) { skip_read(); }
+
+  bool empty() const noexcept { return pieces_.empty(); }
+  // Whether the next bytes are the last piece's.
+  bool is_last() const noexcept { return pieces_.size() == 1; }
+  // How many lie together. REQUIRES, here and below: not empty.
+  std::size_t rest() const noexcept { return pieces_.front().iov_len - read_; }
+  // The next bytes, at most so many, as far as they lie together.
+  Bytes next(std::size_t most) noexcept {
+    const Bytes part(static_cast<const std::byte*>(pieces_.front().iov_base) + read_, std::min(most, rest()));
+    read_ += part.size();
+    skip_read();
+    return part;
+  }
+
+ private:
+  void skip_read() noexcept {
+    for (; !pieces_.empty() && rest() == 0; read_ = 0) pieces_ = pieces_.subspan(1);
+  }
+
+  std::span<const iovec> pieces_;
+  std::size_t read_ = 0;  // of the first piece
+};
 
 // The first `limit` bytes of some pieces.
 class ClippedPieces {

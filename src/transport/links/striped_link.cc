@@ -32,35 +32,6 @@ void ignore(const GuardedFd& epoll, int fd) noexcept {
   (void)::epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-// The bytes of some pieces from a place on.
-class Reader {
- public:
-  Reader(std::span<const iovec> pieces, std::size_t skip) noexcept : pieces_(pieces) {
-    while (!pieces_.empty() && skip >= pieces_.front().iov_len) {
-      skip -= pieces_.front().iov_len;
-      pieces_ = pieces_.subspan(1);
-    }
-    done_ = skip;
-  }
-  void append_to(std::vector<std::byte>& bytes, std::size_t count) {
-    while (count > 0) {
-      const auto* from = static_cast<const std::byte*>(pieces_.front().iov_base) + done_;
-      const std::size_t part = std::min(count, pieces_.front().iov_len - done_);
-      bytes.insert(bytes.end(), from, from + part);
-      count -= part;
-      done_ += part;
-      while (!pieces_.empty() && done_ == pieces_.front().iov_len) {
-        pieces_ = pieces_.subspan(1);
-        done_ = 0;
-      }
-    }
-  }
-
- private:
-  std::span<const iovec> pieces_;
-  std::size_t done_ = 0;  // of the first
-};
-
 }  // namespace
 
 Result<std::unique_ptr<Link>> StripedLink::make(std::vector<std::unique_ptr<Link>> links) {
@@ -108,13 +79,17 @@ IoResult StripedLink::send(std::span<const iovec> pieces) noexcept {
 void StripedLink::take(std::span<const iovec> pieces) {
   const std::size_t total = total_bytes(pieces);
   const std::size_t known = std::min<std::uint64_t>(taken_ - told_, total);
-  Reader reader(pieces, known);
+  PieceReader reader(pieces);
+  for (std::size_t skip = known; skip > 0;) skip -= reader.next(skip).size();
   for (std::size_t left = total - known; left > 0 && !is_window_full();) {
     Stream* const stream = next_with_room();
     if (stream == nullptr) return;
     const std::size_t count = std::min(left, Segment::kBytesMax);
     Segment segment(taken_, count);
-    reader.append_to(segment.bytes, count);
+    while (segment.bytes.size() < Segment::kHeaderBytes + count) {
+      const Bytes part = reader.next(Segment::kHeaderBytes + count - segment.bytes.size());
+      segment.bytes.insert(segment.bytes.end(), part.begin(), part.end());
+    }
     stream->queue.add(std::move(segment));
     taken_ += count;
     left -= count;

@@ -21,42 +21,16 @@ constexpr std::size_t kBatchBytes = 8 * kRecordBytes;
 // No more than a batch, the records' frames, and messages of TLS itself.
 constexpr std::size_t kSealedMax = kBatchBytes + 2 * kRecordBytes;
 
-// Hands out the bytes of some pieces in the order of the stream, a record at a time.
-class PlainText {
- public:
-  explicit PlainText(std::span<const iovec> pieces) noexcept : pieces_(pieces) { skip_empty(); }
-
-  bool empty() const noexcept { return pieces_.empty(); }
-
-  // The next bytes, at most a record: in place if a piece fills the record or is the last one, else gathered.
-  Bytes next(std::vector<std::byte>& gathered) {
-    if (rest() >= kRecordBytes || pieces_.size() == 1) return take(std::min(rest(), kRecordBytes));
-    gathered.clear();
-    while (!empty() && gathered.size() < kRecordBytes) {
-      const Bytes part = take(std::min(rest(), kRecordBytes - gathered.size()));
-      gathered.insert(gathered.end(), part.begin(), part.end());
-    }
-    return gathered;
+// The next bytes, at most a record: in place if a piece fills the record or is the last one, else gathered.
+Bytes next_record(PieceReader& text, std::vector<std::byte>& gathered) {
+  if (text.rest() >= kRecordBytes || text.is_last()) return text.next(kRecordBytes);
+  gathered.clear();
+  while (!text.empty() && gathered.size() < kRecordBytes) {
+    const Bytes part = text.next(kRecordBytes - gathered.size());
+    gathered.insert(gathered.end(), part.begin(), part.end());
   }
-
- private:
-  std::size_t rest() const noexcept { return pieces_.front().iov_len - done_; }
-  Bytes take(std::size_t bytes) noexcept {
-    const Bytes part(static_cast<const std::byte*>(pieces_.front().iov_base) + done_, bytes);
-    done_ += bytes;
-    skip_empty();
-    return part;
-  }
-  void skip_empty() noexcept {
-    while (!pieces_.empty() && rest() == 0) {
-      pieces_ = pieces_.subspan(1);
-      done_ = 0;
-    }
-  }
-
-  std::span<const iovec> pieces_;
-  std::size_t done_ = 0;  // of the first piece
-};
+  return gathered;
+}
 
 TlsLink::End end_for(int reason, bool in_handshake) noexcept {
   switch (reason) {
@@ -207,11 +181,11 @@ IoResult TlsLink::send(std::span<const iovec> pieces) noexcept {
     return IoResult::moved(known);
   }
   std::size_t moved = 0;
-  for (PlainText text(pieces); !text.empty(); moved += std::exchange(ahead_, 0)) {
+  for (PieceReader text(pieces); !text.empty(); moved += std::exchange(ahead_, 0)) {
     while (!text.empty() && ahead_ < kBatchBytes) {
       Bytes record;
       try {
-        record = text.next(gathered_);
+        record = next_record(text, gathered_);
       } catch (const std::bad_alloc&) {
         return {IoResult::Kind::kError, 0, ENOMEM, kNever};
       }

@@ -82,54 +82,39 @@ Result<SocketAddress> SocketAddress::from_local_name(const std::string& host, st
                  "\" is neither an address, nor a name, nor a network interface of this machine");
 }
 
-Result<SocketAddress> SocketAddress::of_socket(int fd) {
+template <auto kGetName>
+Result<SocketAddress> SocketAddress::of(int fd, const char* call) {
   SocketAddress address;
   address.length_ = sizeof address.storage_;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage_), &address.length_) != 0) {
-    return fail(ErrorCode::kSystem, "getsockname: " + os_error_text(errno));
+  if (kGetName(fd, reinterpret_cast<sockaddr*>(&address.storage_), &address.length_) != 0) {
+    return fail(ErrorCode::kSystem, call + (": " + os_error_text(errno)));
   }
   return address;
 }
 
+Result<SocketAddress> SocketAddress::of_socket(int fd) {
+  return of<::getsockname>(fd, "getsockname");
+}
+
 Result<SocketAddress> SocketAddress::of_peer(int fd) {
-  SocketAddress address;
-  address.length_ = sizeof address.storage_;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage_), &address.length_) != 0) {
-    return fail(ErrorCode::kSystem, "getpeername: " + os_error_text(errno));
-  }
-  return address;
+  return of<::getpeername>(fd, "getpeername");
 }
 
 bool SocketAddress::has_host_of(const SocketAddress& other) const noexcept {
   if (family() != other.family()) return false;
-  if (family() == AF_INET) {
-    const auto host = [](const SocketAddress& address) {
-      return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr;
-    };
-    return host(*this) == host(other);
-  }
-  const auto host = [](const SocketAddress& address) {
-    return &reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr;
-  };
-  return family() == AF_INET6 && std::memcmp(host(*this), host(other), sizeof(in6_addr)) == 0;
+  if (family() == AF_INET) return v4().s_addr == other.v4().s_addr;
+  return family() == AF_INET6 && std::memcmp(&v6(), &other.v6(), sizeof(in6_addr)) == 0;
 }
 
 bool SocketAddress::is_unspecified() const noexcept {
-  if (family() == AF_INET) {
-    return reinterpret_cast<const sockaddr_in*>(get())->sin_addr.s_addr == htonl(INADDR_ANY);
-  }
-  return family() == AF_INET6 &&
-         IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(get())->sin6_addr) != 0;
+  if (family() == AF_INET) return v4().s_addr == htonl(INADDR_ANY);
+  return family() == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&v6()) != 0;
 }
 
 bool SocketAddress::is_loopback() const noexcept {
-  if (family() == AF_INET) {
-    return ntohl(reinterpret_cast<const sockaddr_in*>(get())->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-  }
-  if (family() != AF_INET6) return false;
-  const in6_addr& host = reinterpret_cast<const sockaddr_in6*>(get())->sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&host) != 0 ||
-         (IN6_IS_ADDR_V4MAPPED(&host) != 0 && host.s6_addr[12] == IN_LOOPBACKNET);
+  if (family() == AF_INET) return ntohl(v4().s_addr) >> 24 == IN_LOOPBACKNET;
+  return family() == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(&v6()) != 0 ||
+                                  (IN6_IS_ADDR_V4MAPPED(&v6()) != 0 && v6().s6_addr[12] == IN_LOOPBACKNET));
 }
 
 bool stays_on_this_machine(int fd) noexcept {
@@ -174,12 +159,6 @@ std::string to_string(const Endpoint& endpoint) {
   return host + ":" + std::to_string(endpoint.port);
 }
 
-namespace {
-
-constexpr std::chrono::milliseconds kRetryPause{300};
-
-}  // namespace
-
 NameLookup::NameLookup(const Endpoint& endpoint) {
   if (auto numeric = SocketAddress::from_numeric(endpoint.host, endpoint.port)) {
     const MutexLock lock(shared_->mutex);
@@ -205,6 +184,7 @@ std::optional<Result<SocketAddress>> NameLookup::answer() const {
 
 Result<SocketAddress> look_up_until(const Endpoint& endpoint, Deadline deadline,
                                     const std::function<bool()>& interrupted) {
+  constexpr std::chrono::milliseconds kRetryPause{300};
   NameLookup lookup(endpoint);
   Deadline again = Deadline::max();
   Error last{ErrorCode::kInvalidArgument, "no such address: \"" + endpoint.host + "\" (no answer)"};

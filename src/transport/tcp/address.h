@@ -48,7 +48,11 @@ class SocketAddress {
  private:
   static Result<SocketAddress> resolve(const std::string& host, std::uint16_t port, int flags);
   static SocketAddress of_interface(const std::string& name, std::uint16_t port);
+  template <auto kGetName>
+  static Result<SocketAddress> of(int fd, const char* call);
   void assign(const sockaddr* address, socklen_t length) noexcept;
+  const in_addr& v4() const noexcept { return reinterpret_cast<const sockaddr_in*>(get())->sin_addr; }
+  const in6_addr& v6() const noexcept { return reinterpret_cast<const sockaddr_in6*>(get())->sin6_addr; }
 
   sockaddr_storage storage_{};
   socklen_t length_ = 0;

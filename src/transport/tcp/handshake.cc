@@ -210,20 +210,15 @@ bool Handshake::parse_claims() {
 }
 
 Exchange advance_handshake(Handshake& handshake, const Connection& connection) {
-  auto state = handshake.sent(0);
-  while (state == Handshake::State::kMore) {
+  Exchange state = handshake.sent(0);
+  while (state == Exchange::kMore) {
     const Bytes unsent = handshake.unsent();
     const IoResult result = unsent.empty() ? connection.recv(handshake.room()) : connection.send(unsent);
     if (result.kind == IoResult::Kind::kWouldBlock) return Exchange::kMore;
     if (result.kind != IoResult::Kind::kOk) return Exchange::kClosed;
     state = unsent.empty() ? handshake.received(result.bytes) : handshake.sent(result.bytes);
   }
-  switch (state) {
-    case Handshake::State::kDone: return Exchange::kDone;
-    case Handshake::State::kStranger: return Exchange::kStranger;
-    case Handshake::State::kBusy: return Exchange::kBusy;
-    default: return Exchange::kBroken;
-  }
+  return state;
 }
 
 }  // namespace deltawire

@@ -87,17 +87,21 @@ struct Claims {
 // REQUIRES: a text of at most kSettingsMax bytes.
 ClaimsBytes encode_claims(const Claims& claims);
 
+// How an exchange stands.
+enum class Exchange : std::uint8_t {
+  kMore,      // not finished yet
+  kDone,      // peer() is valid, and everything is sent
+  kStranger,  // not deltawire, or another token
+  kBroken,    // the right token, but malformed bytes after it
+  kBusy,      // the listener had no place left
+  kClosed,    // the connection ended first
+};
+
 // One end of the exchange above, from the first byte to the last; it never consumes a byte beyond. It knows
 // nothing of sockets: bytes go in through room() and received(), and come out through unsent() and sent().
 class Handshake {
  public:
-  enum class State : std::uint8_t {
-    kMore,      // not finished yet
-    kDone,      // peer() is valid, and everything is sent
-    kStranger,  // not deltawire, or another token
-    kBroken,    // the right token, but malformed bytes after it
-    kBusy,      // the listener had no place left
-  };
+  using State = Exchange;
 
   // `own.role` says which end this is. The listener takes stream and peer from what the dialer claims.
   Handshake(const Token& token, const Claims& own, const Nonce& nonce);
@@ -164,8 +168,7 @@ class Handshake {
   bool has_proved_ = false;
 };
 
-// Sends and receives as much as the connection allows now. kClosed: it ended first.
-enum class Exchange : std::uint8_t { kMore, kDone, kStranger, kBroken, kBusy, kClosed };
+// Sends and receives as much as the connection allows now.
 Exchange advance_handshake(Handshake& handshake, const Connection& connection);
 
 }  // namespace deltawire

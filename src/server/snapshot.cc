@@ -66,13 +66,9 @@ std::optional<Found> of_name(const SnapshotPlace& place, const std::string& name
   return found;
 }
 
-struct CloseFolder {
-  void operator()(DIR* folder) const noexcept { (void)closedir(folder); }
-};
-
 // By step; those of the same step in any order.
 Result<std::vector<Found>> files_of(const SnapshotPlace& place) {
-  const std::unique_ptr<DIR, CloseFolder> folder(opendir(place.folder.c_str()));
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(place.folder.c_str()), &closedir);
   if (folder == nullptr) return io_error(place.folder + ": cannot be read");
   std::vector<Found> all;
   errno = 0;

@@ -73,11 +73,9 @@ class Worker final : public ParameterWorker {
 };
 
 Status Worker::prepare(std::span<const Named> model) {
-  ASSIGN_OR_RETURN(auto pull,
+  ASSIGN_OR_RETURN(run_.pull,
                    make_channel(run_.options.pull, {.policy = run_.options.policy, .means = true}));
-  ASSIGN_OR_RETURN(auto whole, make_model_channel());
-  run_.pull = std::move(pull);
-  run_.whole = std::move(whole);
+  ASSIGN_OR_RETURN(run_.whole, make_model_channel());
   const std::span<const ServedPart> parts = run_.model.parts();
   std::size_t number = 0;
   for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {

@@ -27,7 +27,7 @@ std::vector<Named> tensors_for(const deltawire_channel* channel, const deltawire
 ChannelOptions options_of(const deltawire_channel_options& given) {
   check_abi_version(given.abi_version, "deltawire_channel_options");
   if (std::ranges::any_of(given.reserved, [](std::uint64_t field) { return field != 0; })) {
-    refuse(ErrorCode::kInvalidArgument, "deltawire_channel_options: reserved is not 0");
+    refuse("deltawire_channel_options: reserved is not 0");
   }
   ChannelOptions options;
   options.error_feedback = flag(given.error_feedback, "error_feedback");
@@ -41,8 +41,7 @@ ChannelOptions options_of(const deltawire_channel_options& given) {
 MessageId id_of(const deltawire_message* message) {
   require(message, "the message");
   if (message->reserved != 0) {
-    refuse(ErrorCode::kInvalidArgument,
-           "the message's reserved is not 0; set the whole struct to 0 before you fill it");
+    refuse("the message's reserved is not 0; set the whole struct to 0 before you fill it");
   }
   return MessageId{.step = message->step,
                    .rank = message->rank,
@@ -59,11 +58,8 @@ extern "C" {
 std::int32_t deltawire_channel_options_init(deltawire_channel_options* options, std::uint32_t abi_version,
                                             deltawire_error* error) {
   return call(error, [&] {
-    require(options, "options");
-    check_abi_version(abi_version, "deltawire_channel_options_init");
+    init(options, abi_version, "deltawire_channel_options_init");
     const ChannelOptions defaults;
-    *options = {};
-    options->abi_version = abi_version;
     options->error_feedback = 1;
     options->min_elements = defaults.policy.min_elements;
   });

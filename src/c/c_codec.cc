@@ -25,9 +25,7 @@ TensorSlot tensor_for(const deltawire_codec* codec, const deltawire_tensor* tens
 
 void check_part(const deltawire_part* part) {
   require(part, "the part");
-  if (part->reserved != 0) {
-    refuse(ErrorCode::kInvalidArgument, "the part's reserved is not 0; set the whole struct to 0");
-  }
+  if (part->reserved != 0) refuse("the part's reserved is not 0; set the whole struct to 0");
   if (part->payload_bytes != 0) require(part->payload, "the part's payload");
   if (part->chunks != 0) require(part->chunk_ends, "the part's chunk_ends");
 }

@@ -33,7 +33,7 @@ State state_of(const deltawire_elastic_options& given) {
   try {  // a process that joins is given all of them
     value_of(check_apart(named_tensors(given.state, given.state_count)));
   } catch (const Failure& failure) {
-    refuse(failure.error.code, "the state: " + failure.error.message);
+    refuse("the state: " + failure.error.message, failure.error.code);
   }
   State state;
   for (const deltawire_tensor& tensor : std::span(given.state, given.state_count)) {
@@ -56,8 +56,8 @@ void take_state(std::span<const StateArray> joined, const deltawire_elastic_opti
     return a.name == b.name && a.kind == b.kind && a.bytes.size() == b.bytes.size();
   };
   if (!std::ranges::equal(joined, own, is_same)) {
-    refuse(ErrorCode::kMismatch,
-           "the members' state has other tensors than this process's; give all the same, in one order");
+    refuse("the members' state has other tensors than this process's; give all the same, in one order",
+           ErrorCode::kMismatch);
   }
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (own[i].bytes.empty()) continue;
@@ -68,15 +68,13 @@ void take_state(std::span<const StateArray> joined, const deltawire_elastic_opti
 void check_fields(const deltawire_session_options& given, const deltawire_elastic_options& elastic) {
   check_abi_version(elastic.abi_version, "deltawire_elastic_options");
   if (std::ranges::any_of(elastic.reserved, [](std::uint64_t field) { return field != 0; })) {
-    refuse(ErrorCode::kInvalidArgument, "deltawire_elastic_options: reserved is not 0");
+    refuse("deltawire_elastic_options: reserved is not 0");
   }
   if (given.endpoints != nullptr || given.epoch != 0) {
-    refuse(ErrorCode::kInvalidArgument,
-           "an elastic session has doors and counts its epochs; leave endpoints NULL and epoch 0");
+    refuse("an elastic session has doors and counts its epochs; leave endpoints NULL and epoch 0");
   }
   if (given.world_size == 0 && given.rank != 0) {
-    refuse(ErrorCode::kInvalidArgument,
-           "rank is " + std::to_string(given.rank) + "; a process that joins (world_size 0) gets one");
+    refuse("rank is " + std::to_string(given.rank) + "; a process that joins (world_size 0) gets one");
   }
 }
 
@@ -122,10 +120,7 @@ extern "C" {
 std::int32_t deltawire_elastic_options_init(deltawire_elastic_options* options, std::uint32_t abi_version,
                                             deltawire_error* error) {
   return call(error, [&] {
-    require(options, "options");
-    check_abi_version(abi_version, "deltawire_elastic_options_init");
-    *options = {};
-    options->abi_version = abi_version;
+    init(options, abi_version, "deltawire_elastic_options_init");
     options->timeout_ms = ElasticOptions().timeout.count();
   });
 }

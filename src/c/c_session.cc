@@ -59,9 +59,7 @@ void open_into(deltawire_session** session, const char* spec, const deltawire_se
 
 Step step_of(const deltawire_step* given) {
   require(given, "the step");
-  if (given->reserved != 0) {
-    refuse(ErrorCode::kInvalidArgument, "the step's reserved is not 0");
-  }
+  if (given->reserved != 0) refuse("the step's reserved is not 0");
   const bool last = flag(given->last, "last");
   check_scale(given->scale, "the step's scale");
   return {given->number, given->bucket, last, given->scale};
@@ -73,13 +71,12 @@ namespace deltawire::c {
 
 std::unique_ptr<Listener> consume(deltawire_listener& given) {
   if (given.listener != nullptr) return std::move(given.listener);
-  refuse(ErrorCode::kState, "this listener was used by another session; open a new one");
+  refuse("this listener was used by another session; open a new one", ErrorCode::kState);
 }
 
 void check_scale(float scale, std::string_view whose) {
   if (std::isfinite(scale) && scale > 0) return;
-  refuse(ErrorCode::kInvalidArgument,
-         std::string(whose) + " is " + std::to_string(scale) + "; it must be finite and above 0");
+  refuse(std::string(whose) + " is " + std::to_string(scale) + "; it must be finite and above 0");
 }
 
 deltawire_report report_of(const Report& report) {
@@ -123,12 +120,9 @@ void deltawire_listener_close(deltawire_listener* listener) {
 std::int32_t deltawire_session_options_init(deltawire_session_options* options, std::uint32_t abi_version,
                                             deltawire_error* error) {
   return call(error, [&] {
-    require(options, "options");
-    check_abi_version(abi_version, "deltawire_session_options_init");
+    init(options, abi_version, "deltawire_session_options_init");
     const MeshOptions mesh;
     const ReducerOptions reducer;
-    *options = {};
-    options->abi_version = abi_version;
     options->connect_timeout_ms = mesh.connect_timeout.count();
     options->min_elements = reducer.policy.min_elements;
   });

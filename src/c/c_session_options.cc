@@ -14,18 +14,18 @@ constexpr int kWorldMax = 65'535;          // a larger number is no world size; 
 Endpoint endpoint_of(const char* given, const std::string& place) {
   require(given, place);
   auto endpoint = parse_endpoint(given);
-  if (!endpoint) refuse(endpoint.error().code, place + ": " + endpoint.error().message);
+  if (!endpoint) refuse(place + ": " + endpoint.error().message, endpoint.error().code);
   return *std::move(endpoint);
 }
 
 void check_place(const deltawire_session_options& given) {
   if (given.world_size < 1 || given.world_size > kWorldMax) {
-    refuse(ErrorCode::kInvalidArgument, "world_size is " + std::to_string(given.world_size) +
-                                            "; it can be 1 to " + std::to_string(kWorldMax));
+    refuse("world_size is " + std::to_string(given.world_size) + "; it can be 1 to " +
+           std::to_string(kWorldMax));
   }
   if (given.rank < 0 || given.rank >= given.world_size) {
-    refuse(ErrorCode::kInvalidArgument, "rank " + std::to_string(given.rank) + " is not in a world of " +
-                                            std::to_string(given.world_size));
+    refuse("rank " + std::to_string(given.rank) + " is not in a world of " +
+           std::to_string(given.world_size));
   }
 }
 
@@ -48,19 +48,16 @@ bool has_reserved(const deltawire_session_options& given) {
 
 SessionOptions session_options(const deltawire_session_options& given) {
   check_abi_version(given.abi_version, "deltawire_session_options");
-  if (has_reserved(given)) {
-    refuse(ErrorCode::kInvalidArgument, "deltawire_session_options: reserved is not 0");
-  }
+  if (has_reserved(given)) refuse("deltawire_session_options: reserved is not 0");
   SessionOptions options;
   check_place(given);
   if (given.token == nullptr) {
-    refuse(ErrorCode::kInvalidArgument,
-           "token is NULL; give the same 32 secret bytes to every rank (openssl rand 32)");
+    refuse("token is NULL; give the same 32 secret bytes to every rank (openssl rand 32)");
   }
   options.mesh.connect_timeout = milliseconds_of(given.connect_timeout_ms, "connect_timeout_ms");
   if (given.arrival_timeout_ms < 0 || given.arrival_timeout_ms > kDay) {
-    refuse(ErrorCode::kInvalidArgument, "arrival_timeout_ms is " + std::to_string(given.arrival_timeout_ms) +
-                                            "; it can be 0 to 86,400,000");
+    refuse("arrival_timeout_ms is " + std::to_string(given.arrival_timeout_ms) +
+           "; it can be 0 to 86,400,000");
   }
   options.reducer = reducer_options(given);
   options.mesh.rank = given.rank;
@@ -88,17 +85,16 @@ void add_endpoints(const deltawire_session_options& given, MeshOptions& mesh) {
 
 void add_rendezvous(const deltawire_session_options& given, const char* rendezvous, MeshOptions& mesh) {
   if (given.endpoints != nullptr) {
-    refuse(ErrorCode::kInvalidArgument,
-           "both endpoints and a rendezvous were given; leave endpoints NULL, or call "
-           "deltawire_session_open");
+    refuse(
+        "both endpoints and a rendezvous were given; leave endpoints NULL, or call "
+        "deltawire_session_open");
   }
   mesh.rendezvous = endpoint_of(rendezvous, "rendezvous");
 }
 
 std::chrono::milliseconds milliseconds_of(std::int64_t count, std::string_view name) {
   if (count >= 1 && count <= kDay) return std::chrono::milliseconds(count);
-  refuse(ErrorCode::kInvalidArgument,
-         std::string(name) + " is " + std::to_string(count) + "; it can be 1 to 86,400,000");
+  refuse(std::string(name) + " is " + std::to_string(count) + "; it can be 1 to 86,400,000");
 }
 
 }  // namespace deltawire::c

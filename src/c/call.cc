@@ -85,31 +85,29 @@ std::int32_t report_success(deltawire_error* into) noexcept {
   return DELTAWIRE_OK;
 }
 
-void refuse(ErrorCode code, std::string_view message) {
+void refuse(std::string_view message, ErrorCode code) {
   throw Failure{fail(code, message).value()};
 }
 
 void require(const void* argument, std::string_view name) {
-  if (argument == nullptr) refuse(ErrorCode::kInvalidArgument, std::string(name) + " is NULL");
+  if (argument == nullptr) refuse(std::string(name) + " is NULL");
 }
 
 void check_abi_version(std::uint32_t version, std::string_view whose) {
   if (version == DELTAWIRE_ABI_VERSION) return;
   if (version == 0) {
-    refuse(ErrorCode::kInvalidArgument,
-           std::string(whose) +
-               ": abi_version is 0; fill the struct with its _init, which is given DELTAWIRE_ABI_VERSION");
+    refuse(std::string(whose) +
+           ": abi_version is 0; fill the struct with its _init, which is given DELTAWIRE_ABI_VERSION");
   }
-  refuse(ErrorCode::kUnsupportedVersion,
-         std::string(whose) + ": the program was compiled for version " + std::to_string(version) +
+  refuse(std::string(whose) + ": the program was compiled for version " + std::to_string(version) +
              " of deltawire.h, this library has version " + std::to_string(DELTAWIRE_ABI_VERSION) +
-             "; install the version of deltawire that the program was compiled with, or a newer one");
+             "; install the version of deltawire that the program was compiled with, or a newer one",
+         ErrorCode::kUnsupportedVersion);
 }
 
 bool flag(std::int32_t value, std::string_view name) {
   if (value == 0 || value == 1) return value == 1;
-  refuse(ErrorCode::kInvalidArgument,
-         std::string(name) + " is " + std::to_string(value) + "; it can be 0 or 1");
+  refuse(std::string(name) + " is " + std::to_string(value) + "; it can be 0 or 1");
 }
 
 namespace {
@@ -128,8 +126,7 @@ void check_dims(const deltawire_tensor& tensor) {
     product = dim == 0 || product <= kElementsMax / dim ? product * dim : kElementsMax + 1;  // a 0 may follow
   }
   if (product == tensor.count) return;
-  refuse(ErrorCode::kInvalidArgument,
-         "the product of dims is not the count, " + std::to_string(tensor.count));
+  refuse("the product of dims is not the count, " + std::to_string(tensor.count));
 }
 
 }  // namespace
@@ -137,16 +134,17 @@ void check_dims(const deltawire_tensor& tensor) {
 TensorSlot slot_of(const deltawire_tensor* tensor) {
   require(tensor, "the tensor");
   if (std::ranges::any_of(tensor->reserved, [](std::uint64_t field) { return field != 0; })) {
-    refuse(ErrorCode::kInvalidArgument, "reserved is not 0; set the whole struct to 0 before you fill it");
+    refuse("reserved is not 0; set the whole struct to 0 before you fill it");
   }
   const auto dtype = static_cast<DType>(tensor->dtype);
   if (tensor->dtype < DELTAWIRE_F32 || tensor->dtype > DELTAWIRE_F16) {
-    refuse(ErrorCode::kUnsupportedDType, "dtype is " + std::to_string(tensor->dtype) +
-                                             "; it can be DELTAWIRE_F32, DELTAWIRE_BF16, DELTAWIRE_F16");
+    refuse("dtype is " + std::to_string(tensor->dtype) +
+               "; it can be DELTAWIRE_F32, DELTAWIRE_BF16, DELTAWIRE_F16",
+           ErrorCode::kUnsupportedDType);
   }
   if (tensor->count > kElementsMax) {
-    refuse(ErrorCode::kLimit,
-           "a tensor of " + std::to_string(tensor->count) + " elements; it can have at most 2^32 - 1");
+    refuse("a tensor of " + std::to_string(tensor->count) + " elements; it can have at most 2^32 - 1",
+           ErrorCode::kLimit);
   }
   if (tensor->count != 0) require(tensor->values, "values");
   check_dims(*tensor);
@@ -166,7 +164,7 @@ std::vector<Named> named_tensors(const deltawire_tensor* tensors, std::uint32_t 
     try {
       list.push_back({tensor.name, slot_of(&tensor), 0});
     } catch (const Failure& failure) {
-      refuse(failure.error.code, place + ", \"" + tensor.name + "\": " + failure.error.message);
+      refuse(place + ", \"" + tensor.name + "\": " + failure.error.message, failure.error.code);
     }
   }
   return list;
@@ -175,8 +173,7 @@ std::vector<Named> named_tensors(const deltawire_tensor* tensors, std::uint32_t 
 Into into_of(std::int32_t into) {
   if (into == DELTAWIRE_OVERWRITE) return Into::kOverwrite;
   if (into == DELTAWIRE_ACCUMULATE) return Into::kAccumulate;
-  refuse(ErrorCode::kInvalidArgument,
-         "into is " + std::to_string(into) + "; it can be DELTAWIRE_OVERWRITE or DELTAWIRE_ACCUMULATE");
+  refuse("into is " + std::to_string(into) + "; it can be DELTAWIRE_OVERWRITE or DELTAWIRE_ACCUMULATE");
 }
 
 Bytes bytes_at(const void* data, std::uint64_t count, std::string_view argument) {

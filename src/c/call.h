@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <exception>
 #include <new>
-#include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -40,8 +38,7 @@ struct Failure {
 };
 
 // Runs the body of a function of the C interface.
-template <class Body>
-std::int32_t call(deltawire_error* error, const Body& body) noexcept {
+std::int32_t call(deltawire_error* error, const auto& body) noexcept {
   try {
     body();
     return report_success(error);
@@ -56,7 +53,7 @@ std::int32_t call(deltawire_error* error, const Body& body) noexcept {
   }
 }
 
-[[noreturn]] void refuse(ErrorCode code, std::string_view message);
+[[noreturn]] void refuse(std::string_view message, ErrorCode code = ErrorCode::kInvalidArgument);
 
 // The value of a result, none of a status; throws its error.
 template <class T>
@@ -68,6 +65,15 @@ T value_of(Result<T>&& result) {
 // Throws kInvalidArgument, naming the argument, where it is NULL.
 void require(const void* argument, std::string_view name);
 void check_abi_version(std::uint32_t version, std::string_view whose);
+
+// What the _init of a struct of options begins with.
+template <class Options>
+void init(Options* options, std::uint32_t abi_version, std::string_view whose) {
+  require(options, "options");
+  check_abi_version(abi_version, whose);
+  *options = {};
+  options->abi_version = abi_version;
+}
 
 // An option that is 0 or 1. kInvalidArgument otherwise.
 bool flag(std::int32_t value, std::string_view name);

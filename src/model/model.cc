@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -44,6 +43,20 @@ Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const
   }
   RETURN_IF_ERROR(reader->finish());
   return patch::root_digest(std::move(digests));
+}
+
+Result<std::uint64_t> digest_of(Model& model, std::span<const std::optional<std::uint64_t>> known,
+                                const Work& work) {
+  const std::vector<ModelTensor>& tensors = model.header().tensors;
+  assert(known.size() == tensors.size());
+  std::vector<std::uint64_t> digests;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    ASSIGN_OR_RETURN(
+        const auto digest,
+        known[i] ? *known[i] : read_tensor(model, tensors[i], work, [](Bytes) { return Status(); }));
+    digests.push_back(digest);
+  }
+  return model_digest(model.header(), digests);
 }
 
 std::string shown(std::string_view tensor_name) {

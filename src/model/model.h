@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +61,10 @@ std::uint64_t piece_bytes(WeightType type) noexcept;
 // Reads a tensor and hands each piece to `take`; returns the tensor's digest. Throws std::bad_alloc.
 Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const Work& work,
                                   const std::function<Status(Bytes)>& take);
+
+// The model's digest, for which tensors without a known one are read.
+Result<std::uint64_t> digest_of(Model& model, std::span<const std::optional<std::uint64_t>> known,
+                                const Work& work);
 
 // How errors name files and tensors.
 inline constexpr std::size_t kShownBytes = 200;  // of a name

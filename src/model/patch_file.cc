@@ -104,22 +104,14 @@ Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& write
     old_digests[static_cast<std::size_t>(base - old_header.tensors.data())] = added.from;
     new_digests.push_back(added.to);
   }
-  std::vector<std::uint64_t> known;
-  for (std::size_t i = 0; i < old_digests.size(); ++i) {
-    if (!old_digests[i]) {
-      ASSIGN_OR_RETURN(old_digests[i],
-                       read_tensor(from, old_header.tensors[i], work, [](Bytes) { return Status(); }));
-    }
-    known.push_back(*old_digests[i]);
-  }
+  ASSIGN_OR_RETURN(const auto old_digest, digest_of(from, old_digests, work));
   assert(new_digests.size() == to.header().tensors.size());
-  return TensorDigests{model_digest(old_header, known), model_digest(to.header(), new_digests)};
+  return TensorDigests{old_digest, model_digest(to.header(), new_digests)};
 }
 
 // Writes the patch from a model to another; `check` sees the digests before the file takes its place.
-template <class Check>
 Status write_patch(Model& from, Model& to, NewFile file, const PatchPlace& place, const Work& work,
-                   const Check& check) {
+                   const auto& check) {
   PatchFileWriter writer(std::move(file), place.path, planned_entries(from, to), metadata_of({}, to, place));
   RETURN_IF_ERROR(writer.check_limits());
   ASSIGN_OR_RETURN(const auto digests, add_tensors(from, to, writer, work));
@@ -144,9 +136,8 @@ Status make(const std::string& old_path, const std::string& new_path, const std:
 }
 
 // Opens what a patch file makes of the model in `old_path`, and hands both it and the work to `use`.
-template <class Use>
 Status with_patched(const std::string& old_path, const std::string& patch_path,
-                    const PatchFileOptions& options, const Use& use) {
+                    const PatchFileOptions& options, const auto& use) {
   ASSIGN_OR_RETURN(auto entries, PatchEntries::open(patch_path));
   ASSIGN_OR_RETURN(auto from, ModelFile::open(old_path));
   ASSIGN_OR_RETURN(const auto work, work_on(from->header().data_bytes, options));

@@ -182,25 +182,13 @@ void PatchedModel::learn(const ModelTensor& tensor, std::uint64_t digest) {
 }
 
 Status PatchedModel::check_from() {
-  const ModelHeader& header = from_->header();
-  std::vector<std::uint64_t> digests(header.tensors.size());
-  for (std::size_t i = 0; i < digests.size(); ++i) {
-    if (!from_digests_[i]) {
-      ASSIGN_OR_RETURN(from_digests_[i],
-                       read_tensor(*from_, header.tensors[i], work_, [](Bytes) { return Status(); }));
-    }
-    digests[i] = *from_digests_[i];
-  }
-  return check_old_digest(entries_, from_->name(), model_digest(header, digests));
-}
-
-Status check_old_digest(const PatchEntries& entries, const std::string& model_name, std::uint64_t digest) {
-  if (digest == entries.head().old_digest) return {};
-  return error_in(
-      entries.path(),
-      {ErrorCode::kMismatch, "the patch was made from a model with the digest " +
-                                 digest_text(entries.head().old_digest) + "; " + printable_line(model_name) +
-                                 " has " + digest_text(digest) + ": give the model that it was made from"});
+  ASSIGN_OR_RETURN(const auto digest, digest_of(*from_, from_digests_, work_));
+  const std::uint64_t wanted = entries_.head().old_digest;
+  if (digest == wanted) return {};
+  return error_in(name(), {ErrorCode::kMismatch,
+                           "the patch was made from a model with the digest " + digest_text(wanted) + "; " +
+                               printable_line(from_->name()) + " has " + digest_text(digest) +
+                               ": give the model that it was made from"});
 }
 
 Status check_new_digest(const PatchEntries& entries, std::uint64_t digest) {

@@ -95,10 +95,7 @@ class PatchedModel final : public Model {
   std::vector<std::optional<std::uint64_t>> from_digests_;  // in the order of from_'s tensors
 };
 
-// kMismatch, if a model's digest is not the one that the patch file has for the old model.
-Status check_old_digest(const PatchEntries& entries, const std::string& model_name, std::uint64_t digest);
-
-// kCorrupt, likewise for the new model.
+// kCorrupt, if a model's digest is not the one that the patch file has for the new model.
 Status check_new_digest(const PatchEntries& entries, std::uint64_t digest);
 
 }  // namespace deltawire::model

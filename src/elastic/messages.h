@@ -8,7 +8,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -32,10 +31,13 @@ struct TensorShape {
   bool operator==(const TensorShape&) const = default;
 };
 
-// Asks a door who is there.
-struct Probe {
-  bool operator==(const Probe&) const = default;
+// A message without fields.
+struct KindAlone {
+  bool operator==(const KindAlone&) const = default;
 };
+
+// Asks a door who is there.
+struct Probe : KindAlone {};
 // The place of a process in a job.
 struct Place {
   std::uint64_t job = 0;
@@ -78,9 +80,7 @@ struct Wait {
   bool operator==(const Wait&) const = default;
 };
 // States are in transfer, so the meeting's clock stands still.
-struct Moves {
-  bool operator==(const Moves&) const = default;
-};
+struct Moves : KindAlone {};
 // Call at that door instead.
 struct Elsewhere {
   Endpoint address;
@@ -88,9 +88,7 @@ struct Elsewhere {
   bool operator==(const Elsewhere&) const = default;
 };
 // Look for the host anew.
-struct Again {
-  bool operator==(const Again&) const = default;
-};
+struct Again : KindAlone {};
 struct Refused {
   ErrorCode code = ErrorCode::kMismatch;
   std::string why;
@@ -118,9 +116,7 @@ struct Offer {
   bool operator==(const Offer&) const = default;
 };
 // Send your share of the residuals.
-struct AskShare {
-  bool operator==(const AskShare&) const = default;
-};
+struct AskShare : KindAlone {};
 // The shares of these members follow, for a view of that epoch.
 struct Shares {
   std::uint32_t epoch = 0;
@@ -129,9 +125,7 @@ struct Shares {
   bool operator==(const Shares&) const = default;
 };
 // The sender has them, and will take part in no other view of that epoch.
-struct HasShares {
-  bool operator==(const HasShares&) const = default;
-};
+struct HasShares : KindAlone {};
 // The next view, and what its members need to begin in it.
 struct NextView {
   std::uint64_t job = 0;
@@ -156,12 +150,8 @@ struct Take {
   bool operator==(const Take&) const = default;
 };
 // It follows.
-struct Gives {
-  bool operator==(const Gives&) const = default;
-};
-struct Lacks {
-  bool operator==(const Lacks&) const = default;
-};
+struct Gives : KindAlone {};
+struct Lacks : KindAlone {};
 // How many chunks the sender has taken.
 struct Taken {
   std::uint64_t chunks = 0;
@@ -169,9 +159,7 @@ struct Taken {
   bool operator==(const Taken&) const = default;
 };
 // It has the whole state.
-struct Ready {
-  bool operator==(const Ready&) const = default;
-};
+struct Ready : KindAlone {};
 // The sender leaves.
 struct Leaves {
   std::uint64_t job = 0;
@@ -180,9 +168,7 @@ struct Leaves {
 
   bool operator==(const Leaves&) const = default;
 };
-struct Heard {
-  bool operator==(const Heard&) const = default;
-};
+struct Heard : KindAlone {};
 // So many bytes follow, in messages of their own.
 struct BytesHead {
   std::uint64_t count = 0;

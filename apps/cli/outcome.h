@@ -27,8 +27,7 @@ inline Failure misused(std::string message) {
 }
 
 // What `call` returns; before the message of its failure these words, which say where.
-template <class Call>
-auto within(const std::string& where, const Call& call) {
+auto within(const std::string& where, const auto& call) {
   try {
     return call();
   } catch (const Failure& failure) {

@@ -48,8 +48,7 @@ void check_paths(const std::vector<std::string>& paths) {
 }
 
 // Runs `call` with workers, progress and interruption.
-template <class Call>
-void run_long(const PatchPaths& paths, const std::string& doing, const Call& call,
+void run_long(const PatchPaths& paths, const std::string& doing, const auto& call,
               bool* has_file_digest = nullptr) {
   const auto workers = Workers::of_process();
   Progress progress;

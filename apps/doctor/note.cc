@@ -51,8 +51,7 @@ struct Reader {
   }
 };
 
-template <class Archive>
-void fields(Archive& at, MachineFindings& machine) {
+void fields(auto& at, MachineFindings& machine) {
   at("version", machine.version);
   at("name", machine.name);
   at("address", machine.address);
@@ -67,16 +66,14 @@ void fields(Archive& at, MachineFindings& machine) {
   at("clock", machine.clock);
 }
 
-template <class Archive>
-void fields(Archive& at, RateFindings& rate) {
+void fields(auto& at, RateFindings& rate) {
   at("bytes_per_second", rate.bytes_per_second);
   at("resent", rate.resent);
   at("congestion_control", rate.congestion_control);
   at("is_stalled", rate.is_stalled);
 }
 
-template <class Archive>
-void fields(Archive& at, Note& note) {
+void fields(auto& at, Note& note) {
   at("wants", note.wants);
   at("number", note.number);
   at("text", note.text);
@@ -84,8 +81,7 @@ void fields(Archive& at, Note& note) {
   at("rate", note.rate);
 }
 
-template <class Archive>
-void fields(Archive& at, LineFindings& line) {
+void fields(auto& at, LineFindings& line) {
   at("own_address", line.own_address);
   at("seen_address", line.seen_address);
   at("there", line.there);

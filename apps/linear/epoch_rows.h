@@ -33,8 +33,7 @@ class EpochRows {
 
   // Calls visit(block, row numbers) with up to `count` of the next rows, all of one block. Returns how many,
   // 0 at the end. Errors: those of BlockStore::load.
-  template <class Visit>
-  Result<std::uint64_t> take(std::uint64_t count, const Visit& visit) {
+  Result<std::uint64_t> take(std::uint64_t count, const auto& visit) {
     if (at_ == rows_.size()) {
       if (next_ == blocks_.size()) return 0;
       const std::uint32_t number = blocks_[next_++];

@@ -36,8 +36,7 @@ class KeySet {
   }
 
   // Calls visit(key) for all keys, in order, and removes them.
-  template <class Visit>
-  void remove_all(const Visit& visit) {
+  void remove_all(const auto& visit) {
     for (std::size_t i = 0; i < words_.size(); ++i) {
       for (std::uint64_t bits = std::exchange(words_[i], 0); bits != 0; bits &= bits - 1) {
         visit(static_cast<std::uint32_t>(kBits * i + static_cast<unsigned>(std::countr_zero(bits))));

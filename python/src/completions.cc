@@ -30,8 +30,7 @@ class OccasionalGil {
   OccasionalGil(const OccasionalGil&) = delete;
   OccasionalGil& operator=(const OccasionalGil&) = delete;
 
-  template <class Call>
-  void with(Call call) {
+  void with(auto call) {
     if (saved_ == nullptr) {
       state_ = PyGILState_Ensure();
     } else {

@@ -168,8 +168,7 @@ class ElasticHandle {
 
  private:
   // On the thread that called all_reduce, or, while the session opens, on this one, which did.
-  template <class Call>
-  bool on_caller(Call call) {
+  bool on_caller(auto call) {
     bool is_done = false;
     const auto guarded = [&] {
       try {

@@ -57,8 +57,7 @@ void warn_in_log(const std::string& text);
 
 // What `connect(listener, mesh)` makes of them; the listener is used up. Raises, on Ctrl-C, too; lets go of
 // the GIL meanwhile.
-template <class Connect>
-auto connected(OpenListener& listener, MeshOptions mesh, Connect connect) {
+auto connected(OpenListener& listener, MeshOptions mesh, auto connect) {
   raise_if_used(listener);
   Interruptions interruptions(mesh);
   mesh.notice = warn_in_log;

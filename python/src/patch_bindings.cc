@@ -59,8 +59,7 @@ struct Versions {
 };
 
 // Runs call(options) without the GIL; Ctrl-C ends it as it would end a loop in Python.
-template <class Call>
-void run_on_files(bool replace, const Versions& versions, const Call& call) {
+void run_on_files(bool replace, const Versions& versions, const auto& call) {
   Status done;
   bool raised = false;
   {

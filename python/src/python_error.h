@@ -28,16 +28,14 @@ T value_or_raise(Result<T>&& result) {
 }
 
 // What `call` returns; other Python threads run meanwhile.
-template <class Call>
-auto without_gil(Call call) {
+auto without_gil(auto call) {
   const nanobind::gil_scoped_release no_gil;
   return call();
 }
 
 // The value of what `call` returns, a result or a status, or its error raised; other Python threads run
 // meanwhile.
-template <class Call>
-auto run_without_gil(Call call) {
+auto run_without_gil(auto call) {
   return value_or_raise(without_gil(std::move(call)));
 }
 

@@ -83,8 +83,7 @@ class Served {
   Served& operator=(const Served&) = delete;
 
   // The value of what `call(role)` returns, or its error raised; other Python threads run meanwhile.
-  template <class Call>
-  auto use(Call call) {
+  auto use(auto call) {
     const std::unique_lock alone(busy_, std::try_to_lock);
     if (!alone) raise({ErrorCode::kState, "another thread is in this parameter server"});
     return run_without_gil([&] { return call(*role_); });

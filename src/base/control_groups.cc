@@ -39,8 +39,7 @@ std::uint64_t bytes_in(const fs::path& path) {
 }
 
 // Of the group and those above it. In a container the path may be the host's, and its mount the group's own.
-template <class Limit>
-auto least_up_from(const fs::path& mount, const std::string& group, const Limit& limit_of) {
+auto least_up_from(const fs::path& mount, const std::string& group, const auto& limit_of) {
   auto least = limit_of(mount);
   fs::path at = mount;
   for (const fs::path& name : fs::path(group).relative_path()) least = std::min(least, limit_of(at /= name));
@@ -48,9 +47,8 @@ auto least_up_from(const fs::path& mount, const std::string& group, const Limit&
 }
 
 // What a controller of version 1, and the groups of version 2, limit the process to.
-template <class LimitOf2, class LimitOf1>
 auto least_of(const fs::path& groups, const fs::path& mount, const std::string& controller,
-              const LimitOf2& limit_of_2, const LimitOf1& limit_of_1) {
+              const auto& limit_of_2, const auto& limit_of_1) {
   auto least = std::numeric_limits<decltype(limit_of_2(mount))>::max();
   std::ifstream lines(groups);
   for (std::string line; std::getline(lines, line);) {  // "0::/a/b", or "4:cpu,cpuacct:/a/b"

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -30,8 +29,7 @@ std::filesystem::path folder_of(const std::string& path) {
 
 // Moves the whole span, or as much as there is until `move` reaches the end; returns the bytes moved.
 // `move(offset)` is a system call.
-template <class Move>
-Result<std::size_t> move_whole(std::size_t count, const char* failure, const Move& move) {
+Result<std::size_t> move_whole(std::size_t count, const char* failure, const auto& move) {
   std::size_t moved = 0;
   while (moved < count) {
     const ssize_t step = move(moved);

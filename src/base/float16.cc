@@ -18,17 +18,15 @@ constexpr std::uint32_t kHalfInfinity = 0x7C00;
 constexpr std::uint32_t kExponentShift = 112U << 23;  // float32's exponent bias minus binary16's
 
 // `addends` null: none.
-template <class Convert>
 void widen_all(const std::uint16_t* from, std::uint64_t count, const float* addends, float* to,
-               Convert convert) noexcept {
+               auto convert) noexcept {
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto value = std::bit_cast<float>(convert(from[i]));
     to[i] = addends != nullptr ? value + addends[i] : value;
   }
 }
 
-template <class Convert>
-void narrow_all(const float* from, std::uint64_t count, std::uint16_t* to, Convert convert) noexcept {
+void narrow_all(const float* from, std::uint64_t count, std::uint16_t* to, auto convert) noexcept {
   for (std::uint64_t i = 0; i < count; ++i) to[i] = convert(std::bit_cast<std::uint32_t>(from[i]));
 }
 

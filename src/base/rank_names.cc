@@ -7,8 +7,7 @@ namespace {
 
 constexpr int kLargest = 1 << 30;  // so that world_size + number is one, too
 
-template <class Map>
-void map_ranks(Error& error, Map map) noexcept {
+void map_ranks(Error& error, auto map) noexcept {
   error.suspect = map(error.suspect);
   error.reporter = map(error.reporter);
   error.waits_for = map(error.waits_for);

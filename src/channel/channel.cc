@@ -179,8 +179,7 @@ class ChannelImpl final : public MeteredChannel {
             resources_.backend ? nullptr : resources_.workers.get(),
             resources_.backend.get()};
   }
-  template <class Fill>
-  Status replace_residuals(const Fill& filled_by) {
+  Status replace_residuals(const auto& filled_by) {
     RETURN_IF_ERROR(maker_.record().check_closed("loading"));
     ResidualStore loaded(resources_.meter);
     RETURN_IF_ERROR(filled_by(loaded));

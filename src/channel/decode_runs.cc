@@ -20,8 +20,7 @@ constexpr std::uint64_t kRunsPerThread = 4;
 constexpr std::uint64_t kShortestRun = 32768;  // elements
 
 // Calls visit(part) for so many parts that have elements, as long as it is true.
-template <class Visit>
-void visit_parts(const Named* part, std::uint32_t count, const Visit& visit) {
+void visit_parts(const Named* part, std::uint32_t count, const auto& visit) {
   for (; count > 0; ++part) {
     if (part->tensor.elements() == 0) continue;
     if (!visit(*part)) return;

@@ -328,8 +328,7 @@ std::uint64_t FileReader::due() const noexcept {
 }
 
 // `frames` gives those of the part that is due.
-template <class Gather>
-Status FileReader::decode(const Gather& frames, const TensorSlot& out) {
+Status FileReader::decode(const auto& frames, const TensorSlot& out) {
   FilePlace& place = state_->place;
   RETURN_IF_ERROR(place.check(as_view(out)));
   const auto decoded = or_no_memory("reading a file", [&]() -> Status {

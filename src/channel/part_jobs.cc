@@ -33,8 +33,7 @@ class JobsLeft {
 };
 
 // Calls visit(part, i) for the copied parts of a job.
-template <class Visit>
-void for_each_copied(const PartJob& job, const Visit& visit) {
+void for_each_copied(const PartJob& job, const auto& visit) {
   const Named* part = job.part;
   for (std::uint32_t i = 0; i < job.copied_parts; ++part) {
     if (part->tensor.elements() > 0) visit(*part, i++);

@@ -88,8 +88,7 @@ class Sum {
 };
 
 // Calls visit(i, lane) for every i below count.
-template <class Visit>
-void in_lanes(std::size_t count, const Visit& visit) {
+void in_lanes(std::size_t count, const auto& visit) {
   std::size_t i = 0;
   for (; i + Sum::kLanes <= count; i += Sum::kLanes) {
     for (std::size_t lane = 0; lane < Sum::kLanes; ++lane) visit(i + lane, lane);

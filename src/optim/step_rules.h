@@ -30,8 +30,7 @@ struct StepArrays {
   std::size_t count = 0;  // of gradient
 };
 
-template <class Update>
-void for_each_element(const StepArrays& a, const Update& update) {
+void for_each_element(const StepArrays& a, const auto& update) {
   if (a.keys == nullptr) {
     for (std::size_t i = 0; i < a.count; ++i) update(i, a.gradient[i]);
   } else {

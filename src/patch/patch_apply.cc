@@ -131,8 +131,7 @@ Result<CodedChunks> open(Bytes patch, const Weights& from) {
 
 // Calls each(chunk, changed, workspace) for every chunk, on the caller's threads; `changed` is null where the
 // chunk is not among chunks.changed.
-template <class Each>
-void for_each_chunk(const CodedChunks& chunks, Workers* workers, const Each& each) {
+void for_each_chunk(const CodedChunks& chunks, Workers* workers, const auto& each) {
   for_each_group(chunks.head.chunks(), workers, [&](std::uint64_t group, Workspace& workspace) {
     const std::uint64_t begin = group * kGroupChunks;
     const std::uint64_t end = std::min(begin + kGroupChunks, chunks.head.chunks());
@@ -146,9 +145,8 @@ void for_each_chunk(const CodedChunks& chunks, Workers* workers, const Each& eac
 
 // decode_chunks(), which hands each changed chunk to `take` after its new weights were made, with what was
 // decoded and where they are. Full ones aren't taken.
-template <class Take>
 Status decode_each(const CodedChunks& chunks, const Means& means, std::byte* out, ChunkDigests& digests,
-                   const Take& take) {
+                   const auto& take) {
   const Element element = element_of(chunks.head.type);
   const Kernels& kernels = kernels_for(means.target);
   const std::size_t before = digests.from.size();

@@ -88,8 +88,7 @@ inline constexpr std::uint64_t kGroupChunks = 8;
 
 // Calls task(group, workspace) for each group of chunks, with the group's number. Throws std::bad_alloc,
 // before any call. REQUIRES: task throws nothing.
-template <class Task>
-void for_each_group(std::uint64_t chunks, Workers* workers, const Task& task) {
+void for_each_group(std::uint64_t chunks, Workers* workers, const auto& task) {
   const std::uint64_t groups = (chunks + kGroupChunks - 1) / kGroupChunks;
   const auto threads = static_cast<std::uint64_t>(Workers::threads(workers));
   std::vector<std::unique_ptr<Workspace>> workspaces(std::min(groups, threads));

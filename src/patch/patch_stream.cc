@@ -17,8 +17,7 @@ constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;  // read at once w
 constexpr std::uint64_t kMostEntryBytes = 3;                   // full_bytes() is below 2^20
 
 // Calls each(block, its place) for blocks of the file, in order.
-template <class Each>
-Status for_each_block(int descriptor, std::uint64_t offset, std::uint64_t bytes, const Each& each) {
+Status for_each_block(int descriptor, std::uint64_t offset, std::uint64_t bytes, const auto& each) {
   std::vector<std::byte> block(std::min(bytes, kBlockBytes));
   for (std::uint64_t done = 0; done < bytes; done += block.size()) {
     block.resize(std::min(bytes - done, kBlockBytes));

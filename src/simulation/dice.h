@@ -39,10 +39,7 @@ class Dice {
     return std::chrono::nanoseconds(
         static_cast<std::int64_t>(std::exp(low + (high - low) * rng_.next_uniform())));
   }
-  template <class List>
-  const auto& pick(const List& list) noexcept {
-    return list[below(std::size(list))];
-  }
+  const auto& pick(const auto& list) noexcept { return list[below(std::size(list))]; }
 
  private:
   CounterRng rng_;

@@ -43,8 +43,7 @@ ElasticPlan plan_of(int members) {
   return plan;
 }
 
-template <class Operation>
-Load combined(const Load& one, const Load& other, Operation operation) {
+Load combined(const Load& one, const Load& other, auto operation) {
   return {operation(one.bytes_out, other.bytes_out), operation(one.bytes_in, other.bytes_in),
           operation(one.calls, other.calls), operation(one.streams, other.streams)};
 }
@@ -108,8 +107,7 @@ std::string row_of(const std::string& name, const std::vector<double>& values, c
 
 // A row for each measured one and, in italics, for each wanted number of members: by the power with which the
 // two largest ones differ.
-template <class Figures>
-std::string rows_of(std::span<const Scale> measured, std::span<const int> wanted, const Figures& figures) {
+std::string rows_of(std::span<const Scale> measured, std::span<const int> wanted, const auto& figures) {
   std::string text = "|---:";
   for (std::size_t i = figures(measured.front()).size(); i > 0; --i) text += "|---:";
   text += "|\n";

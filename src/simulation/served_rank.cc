@@ -74,18 +74,15 @@ class ServedRank {
   void check_rest(const ParameterWorker& worker);
   Gradient sent_in(std::uint64_t step, Gradient& waits, bool has_ended);
   void lose_rest(std::span<float> part, std::size_t number, std::uint64_t step);
-  template <class Rank>
-  Status resume(Rank& rank);
-  template <class Rank>
-  void save(const Rank& rank, std::uint64_t step, bool is_first = false);
+  Status resume(auto& rank);
+  void save(const auto& rank, std::uint64_t step, bool is_first = false);
   void report(const std::string& broken) {
     if (!broken.empty()) job_.violate(rank_, broken);
   }
 
   // A call with a deadline. Where workers are dropped, waits start over with each of them, and a worker lets
   // the servers decide, as often as there are ranks.
-  template <class Act>
-  auto timed(const char* what, Act act) {
+  auto timed(const char* what, auto act) {
     const Clock::duration timeout = job_.plan().timeout;
     const Deadline by = job_.scheduler().now() + timeout;
     const Clock::duration longer = plan_.drops() ? (1 + plan_.job.world) * timeout : Clock::duration{};
@@ -107,16 +104,14 @@ void ServedRank::reach(std::uint64_t version) {
   job_.log(rank_).next_step = run_.ending(rank_).version = version;
 }
 
-template <class Rank>
-void ServedRank::save(const Rank& rank, std::uint64_t step, bool is_first) {
+void ServedRank::save(const auto& rank, std::uint64_t step, bool is_first) {
   auto state = rank.save();
   if (!state) return job_.violate(rank_, "can't be saved: " + state.error().message);
   report(run_.snapshots().write(job_, rank_, step, *std::move(state), is_first));
 }
 
 // As a program does that starts again (docs/guides/parameter-server.md, "Snapshots").
-template <class Rank>
-Status ServedRank::resume(Rank& rank) {
+Status ServedRank::resume(auto& rank) {
   if (plan_.every == 0) return {};
   const std::uint64_t step = run_.resumed_at();
   RETURN_IF_ERROR(come_to(step, Fault::Point::kBegin));

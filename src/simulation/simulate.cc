@@ -19,8 +19,7 @@ Outcome begun(const std::string& plan, bool prints) {
 }
 
 // Runs it to its end.
-template <class Run>
-void run_to_end(Run& run, const Trace& trace, Outcome& outcome) {
+void run_to_end(auto& run, const Trace& trace, Outcome& outcome) {
   outcome.broken = run.run();
   outcome.hash = trace.hash();
   outcome.events = run.events();

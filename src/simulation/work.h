@@ -37,8 +37,7 @@ inline Clock::duration in_flight(const Job& job) {
 
 // Calls `act`, which may take until `by` and a second more, where all wait for each other, unless the rank
 // was frozen meanwhile.
-template <class Act>
-auto in_time(Job& job, int rank, const char* what, Deadline by, Act act) {
+auto in_time(Job& job, int rank, const char* what, Deadline by, auto act) {
   const Clock::duration frozen = job.frozen(rank);
   // It was frozen past its deadline, before this call: it still has to learn what the others have settled.
   if (const Deadline now = job.scheduler().now(); by < now) by = now + settling(job);

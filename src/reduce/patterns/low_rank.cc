@@ -103,9 +103,8 @@ void add_block(const Shape& shape, const Block& block, const float* m, const flo
 
 // Hands the elements of row `row` of P Q^T to store(column, elements, count), a few at a time. Without P they
 // are zeros.
-template <class Store>
 [[gnu::always_inline]] inline void each_of_row(const Shape& shape, std::uint64_t row, const float* p,
-                                               const float* q, Store store) noexcept {
+                                               const float* q, auto store) noexcept {
   const std::uint32_t rank = p == nullptr ? 0 : shape.rank;
   assert(rank <= kMaxRank);
   std::array<float, kMaxRank> own;  // together: a line of the cache for each column of P is too many

@@ -220,8 +220,7 @@ class CarriedLines final : public LinkHost {
   }
 
  private:
-  template <class Body>
-  void begin(int CarryingThreads::* kind, Body body) {
+  void begin(int CarryingThreads::* kind, auto body) {
     {
       const MutexLock lock(shared_->mutex);
       ++(*shared_.*kind);

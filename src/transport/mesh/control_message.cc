@@ -28,8 +28,7 @@ class ContentWriter {
  public:
   explicit ContentWriter(std::vector<std::byte>& out) : out_(out) {}
 
-  template <class T>
-  void number(T value) {
+  void number(auto value) {
     const std::size_t at = out_.size();
     out_.resize(at + sizeof value);
     store_le(out_.data() + at, value);
@@ -251,8 +250,7 @@ int suspect_inside(const Error& error, int world_size) noexcept {
   return error.suspect < world_size ? error.suspect : kNoSuspect;
 }
 
-template <class Message>
-Error error_in(const Message& message) {
+Error error_in(const auto& message) {
   const ErrorFields& fields = message.fields;
   return {.code = message.code,
           .message = message.text,

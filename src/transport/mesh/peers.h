@@ -43,15 +43,13 @@ class Peers {
     return *peers_[at(rank)];
   }
 
-  template <class Visit>
-  void each(Visit visit) {
+  void each(auto visit) {
     for (const auto& peer : peers_) {
       if (peer) visit(*peer);
     }
   }
   // The first peer for which `holds` is true; nullptr: there is none.
-  template <class Holds>
-  const Peer* find(Holds holds) const {
+  const Peer* find(auto holds) const {
     for (const auto& peer : peers_) {
       if (peer && holds(std::as_const(*peer))) return peer.get();
     }

@@ -37,8 +37,7 @@ class ScopedUnlock {
       : lock_(&lock), calls_(&calls) {}
 
   // Runs `call`, which moves at most `bytes` bytes, without the lock if that is much.
-  template <class Call>
-  IoResult run(std::size_t bytes, Call call) noexcept {
+  IoResult run(std::size_t bytes, auto call) noexcept {
     if (lock_ == nullptr || bytes < kMuch) return call();
     assert(lock_->owns_lock());
     calls_->begin();

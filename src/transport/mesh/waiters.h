@@ -43,8 +43,7 @@ class Waiters {
   // The longest-waiting first.
   std::span<Waiter* const> all() const noexcept { return waiters_; }
   // Visits the other operations that end the wait.
-  template <class Visit>
-  void each_other(const Waiter& waiter, Visit visit) const {
+  void each_other(const Waiter& waiter, auto visit) const {
     for (const Handle other : waiter.others) visit(*operations_.find(other));
   }
   void notify_all() noexcept;

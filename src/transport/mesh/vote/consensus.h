@@ -44,8 +44,7 @@ class AgreementProtocol {
   bool has_concluded() const noexcept { return state_.failed() && state_.concluded(); }
 
   // Changes the agreement by `act`, and sends `first` and then the agreement's messages.
-  template <class Act>
-  void change(Act act, const ControlMessage* first = nullptr) {
+  void change(auto act, const ControlMessage* first = nullptr) {
     next_ = state_;
     act(next_);
     adopt_next(first);
@@ -91,8 +90,7 @@ class Consensus {
   // For a failure without memory for its text or for messages; tell_late() tells the others once there is.
   void fail_without_text(ErrorCode code) noexcept;
   // If `act` runs out of memory, this ends the mesh, on any thread; posted operations stay posted.
-  template <class Act>
-  void or_fail(Act act) noexcept {
+  void or_fail(auto act) noexcept {
     try {
       act();
     } catch (const std::exception&) {
@@ -134,8 +132,7 @@ class Consensus {
   LastCommit await_last_commit(Lock& lock) const;
 
  private:
-  template <class Act>
-  void agree(Act act, const ControlMessage* first = nullptr) {
+  void agree(auto act, const ControlMessage* first = nullptr) {
     protocol_.change(act, first);
     heed_agreement();
     if (protocol_.has_concluded()) ended_.notify_all();

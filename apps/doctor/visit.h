@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "deltawire/door.h"
 #include "doctor/findings.h"

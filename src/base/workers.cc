@@ -4,8 +4,6 @@
 #include <atomic>
 #include <cassert>
 #include <charconv>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <system_error>

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <iterator>
-#include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>

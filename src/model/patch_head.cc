@@ -1,7 +1,6 @@
 #include "model/patch_head.h"
 
 #include <charconv>
-#include <string>
 #include <utility>
 
 #include "base/errors.h"

@@ -1,7 +1,5 @@
 #include "deltawire/patch.h"
 
-#include <string>
-
 #include "base/errors.h"
 #include "base/no_memory.h"
 #include "codecs/dispatch.h"

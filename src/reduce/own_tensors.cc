@@ -1,13 +1,8 @@
 #include "reduce/own_tensors.h"
 
-#include <algorithm>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/errors.h"
 #include "base/no_memory.h"
-#include "channel/distinct_tensors.h"
 #include "reduce/vote.h"
 
 namespace deltawire {

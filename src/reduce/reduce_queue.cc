@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <new>
-#include <string>
 #include <utility>
 
 #include "base/no_memory.h"

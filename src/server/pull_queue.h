@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 

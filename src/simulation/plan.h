@@ -1,7 +1,6 @@
 // What a seed decides before a simulation begins: the job, its network, and what goes wrong.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>

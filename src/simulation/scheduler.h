@@ -56,19 +56,18 @@ class Fiber {
   std::size_t caller_stack_bytes_ = 0;
 };
 
-// What happened, as a hash and, if wanted, as text.
 // "0.5 s", for a trace or a plan.
 inline std::string seconds_text(Clock::duration time) {
   return std::to_string(std::chrono::duration<double>(time).count()) + " s";
 }
 
+// What happened, as a hash and, if wanted, as text.
 class Trace {
  public:
   explicit Trace(bool prints) noexcept : prints_(prints) {}
 
   // Equal for equal runs.
   std::uint64_t hash() const noexcept { return hash_; }
-  bool prints() const noexcept { return prints_; }
 
   void add(std::uint64_t value) noexcept {
     hash_ = (hash_ ^ value) * 0x9E3779B97F4A7C15U;

@@ -1,7 +1,6 @@
 // Measures one method on one input: the figures of `deltawire compare`.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>

@@ -9,9 +9,8 @@
 
 namespace deltawire::cli {
 Result<Replay> Replay::make(std::string_view codecs, const Policy& policy) {
-  ASSIGN_OR_RETURN(auto channel, make_channel(codecs, ChannelOptions{.policy = policy}));
   Replay replay;
-  replay.channel_ = std::move(channel);
+  ASSIGN_OR_RETURN(replay.channel_, make_channel(codecs, ChannelOptions{.policy = policy}));
   return replay;
 }
 

@@ -159,7 +159,6 @@ class Fields {
     }
     return found->get<std::string>();
   }
-  const std::string& place() const noexcept { return place_; }
 
  private:
   const Json& object_;

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "cli/commands.h"
 #include "deltawire/codec.h"
 #include "deltawire/reducer.h"
@@ -64,9 +65,7 @@ void print_text(const CodecInfo& info) {
               << parameter.range << ")\n"
               << "              " << parameter.meaning << "\n";
   }
-  std::string examples;
-  for (const std::string_view spec : info.examples)
-    examples += (examples.empty() ? "" : ", ") + std::string(spec);
+  const std::string examples = list_of(info.examples, ", ", std::identity());
   if (!examples.empty()) std::cout << "  examples    " << examples << "\n";
 }
 

@@ -8,6 +8,8 @@
 // error that is looked at, deserve an `if` with forward_error(). A type with a comma in it needs an `auto`.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -30,6 +32,16 @@ inline tl::unexpected<Error> corrupt(std::string_view message, int suspect = kNo
 }
 inline tl::unexpected<Error> truncated(std::string_view message) {
   return fail(ErrorCode::kTruncated, message);
+}
+
+// What name(item) says of each, in a row.
+std::string list_of(const auto& items, std::string_view separator, auto name) {
+  std::string text;
+  for (const auto& item : items) {
+    if (!text.empty()) text += separator;
+    text += std::invoke(name, item);
+  }
+  return text;
 }
 
 }  // namespace deltawire

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/errors.h"
 #include "elastic/timing.h"
 
 namespace deltawire::elastic {
@@ -151,8 +152,8 @@ Decision next_view(const Attendance& attendance) {
 }
 
 std::string alone(const Attendance& attendance, const MeetingTime& time) {
-  std::string here;
-  for (const auto& [id, state] : attendance.states()) here += (here.empty() ? "" : ", ") + std::to_string(id);
+  const std::string here =
+      list_of(attendance.states(), ", ", [](const auto& each) { return std::to_string(each.first); });
   std::string absent;
   for (const Member& member : attendance.absent()) {
     const std::string why = why_absent(attendance, member.id);

@@ -166,7 +166,10 @@ Result<Agreement> Arrival::come(const Message& question) {
       last = problem.error.text();
     }
     if (MachineClock::now() > end_) {
-      return fail(ErrorCode::kTimeout, "no session took this process in at " + doors_text() + ": " + last);
+      return fail(ErrorCode::kTimeout, "no session took this process in at " +
+                                           list_of(context_.options.doors, ",",
+                                                   [](const Endpoint& door) { return to_string(door); }) +
+                                           ": " + last);
     }
     context_.ending.pause(kPause);
   }
@@ -268,12 +271,6 @@ void add_doors(std::vector<Endpoint>& known, const std::vector<Endpoint>& doors)
 void Arrival::move_to_front(const Endpoint& door) {
   std::erase(known_, door);
   known_.insert(known_.begin(), door);
-}
-
-std::string Arrival::doors_text() const {
-  std::string text;
-  for (const Endpoint& door : context_.options.doors) text += (text.empty() ? "" : ",") + to_string(door);
-  return text;
 }
 
 }  // namespace deltawire::elastic

@@ -50,7 +50,6 @@ class Arrival {
   OrProblem<void> check_heard(Patience& patience) const;
   Status check_open() const;
   void move_to_front(const Endpoint& door);
-  std::string doors_text() const;
 
   MeetingContext& context_;
   StateReceiver* const receiver_;

@@ -77,15 +77,6 @@ const Kind* find_kind(OptimizerKind kind) {
   return at == kKinds.end() ? nullptr : at;
 }
 
-std::string list_of(const auto& items, std::string_view separator, auto name) {
-  std::string text;
-  for (const auto& item : items) {
-    if (!text.empty()) text += separator;
-    text += name(item);
-  }
-  return text;
-}
-
 // Written so that NaN, which compares false with everything, is out of every range.
 bool in_range(double value, const Range& range) {
   return value >= range.low && (range.open ? value < range.high : value <= range.high);
@@ -100,7 +91,7 @@ Status read_parameter(const Kind& kind, const SpecParameter& given, OptimizerSet
   const auto parameter = std::ranges::find(kind.parameters, given.key, &Parameter::key);
   if (parameter == kind.parameters.end()) {
     return invalid(std::string(kind.name) + " has no parameter \"" + std::string(given.key) + "\": it has " +
-                   list_of(kind.parameters, ", ", [](const Parameter& p) { return std::string(p.key); }));
+                   list_of(kind.parameters, ", ", &Parameter::key));
   }
   double value = 0;
   const char* end = given.value.data() + given.value.size();
@@ -129,7 +120,7 @@ Result<OptimizerSettings> parse_optimizer(std::string_view spec) {
   const auto* kind = std::ranges::find(kKinds, parsed.name, &Kind::name);
   if (kind == kKinds.end()) {
     return invalid("no optimizer \"" + std::string(parsed.name) + "\": use one of " +
-                   list_of(kKinds, ", ", [](const Kind& k) { return std::string(k.name); }));
+                   list_of(kKinds, ", ", &Kind::name));
   }
   OptimizerSettings settings;
   settings.kind = kind->kind;

@@ -45,14 +45,6 @@ constexpr std::array<Pattern, 5> kPatterns{{
      {"group", "within"}},
 }};
 
-std::string known_patterns() {
-  std::string names;
-  for (const Pattern& pattern : kPatterns) {
-    names += (names.empty() ? "" : ", ") + std::string(pattern.name);
-  }
-  return names;
-}
-
 std::string known_parameters(const Pattern& pattern) {
   std::string names;
   for (const std::string_view name : pattern.parameters) {
@@ -125,7 +117,8 @@ Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view 
     }
     return pattern.make(named, parts.codecs, options);
   }
-  return invalid("unknown exchange pattern '" + std::string(parts.pattern) + "'; known: " + known_patterns());
+  return invalid("unknown exchange pattern '" + std::string(parts.pattern) +
+                 "'; known: " + list_of(kPatterns, ", ", &Pattern::name));
 }
 
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options) {

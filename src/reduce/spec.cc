@@ -72,8 +72,7 @@ struct Replaced {
 
 // The spec with other rules.
 Result<Spec> replaced(const Spec& spec, std::span<const Replaced> rules) {
-  std::string codecs;
-  for (const Replaced& rule : rules) codecs += (codecs.empty() ? "" : ", ") + rule.text;
+  const std::string codecs = list_of(rules, ", ", &Replaced::text);
   ASSIGN_OR_RETURN(auto made, Spec::parse(spec.pattern + "(" + codecs + ")"));
   // What only the text as it was given says.
   for (std::size_t i = 0; i < rules.size(); ++i) made.rules[i].recipe = rules[i].recipe;

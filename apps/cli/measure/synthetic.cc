@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "base/errors.h"
 #include "cli/measure/input.h"
 #include "cli/number_text.h"
 
@@ -46,8 +47,7 @@ class Draws {
 
  private:
   // A side of a point in the circle, scaled by what its squared distance decides.
-  template <class Squared>
-  double polar(const Squared& squared_length) {
+  double polar(const auto& squared_length) {
     while (true) {
       const double x = symmetric();
       const double y = symmetric();
@@ -130,11 +130,8 @@ Input synthetic_input(const std::string& text, bool small) {
     input.steps.emplace_back().tensors.push_back(std::move(tensor));
     return input;
   }
-  std::string names;
-  for (const Distribution& each : kDistributions) {
-    names += (names.empty() ? "" : ", ") + std::string(each.name);
-  }
-  throw misused("--input \"" + text + "\": no synthetic input has this name; give one of " + names);
+  throw misused("--input \"" + text + "\": no synthetic input has this name; give one of " +
+                list_of(kDistributions, ", ", &Distribution::name));
 }
 
 std::string synthetic_names() {

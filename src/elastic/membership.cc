@@ -156,10 +156,11 @@ MeshOptions Membership::mesh_of(const Agreement& agreement, int rank, Clock::dur
   mesh.connect_timeout = std::chrono::ceil<std::chrono::milliseconds>(within);
   mesh.arrival_timeout = options.arrival_timeout;
   mesh.link = options.link;
-  // The host would wait for the dead.
-  mesh.interrupted = [this, &lines = agreement.lines, is_host = agreement.listener != nullptr] {
+  // The host would wait for the dead, or for one that has taken it for dead, and calls again.
+  mesh.interrupted = [this, &agreement, is_host = agreement.listener != nullptr] {
     const bool is_asked = context_.options.interrupted && record_.view().members.empty();
-    return context_.ending.is_set() || (is_host && has_hung_up(lines)) ||
+    return context_.ending.is_set() || (is_host && has_hung_up(agreement.lines)) ||
+           context_.reception->is_called_by(agreement.next.view) ||
            (is_asked && context_.options.interrupted());
   };
   return mesh;

@@ -140,6 +140,14 @@ PendingPeers Reception::take(PendingPeers& from) {
   return taken;
 }
 
+bool Reception::is_called_by(const View& view) {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(callers_, [&](const auto& peer) {
+    const auto* const meet = std::get_if<Meet>(&peer->said);
+    return meet != nullptr && view.has(meet->state.id) && peer->line->is_waiting();
+  });
+}
+
 bool Reception::has_joiners() {
   const MutexLock lock(mutex_);
   return !joiners_.empty();

@@ -71,6 +71,8 @@ class Reception {
   PendingPeers take_callers() { return take(callers_); }
   // Those who want to join, likewise.
   PendingPeers take_joiners() { return take(joiners_); }
+  // Whether a member of the view has called to meet, and waits.
+  bool is_called_by(const View& view);
   // Whether somebody waits to join.
   bool has_joiners();
   Left left();

@@ -16,8 +16,10 @@ constexpr std::chrono::milliseconds kGoneGrace{2000};
 // The pause before a rank that hung up is dialed again.
 constexpr std::chrono::milliseconds kRedialPause{10};
 constexpr std::chrono::milliseconds kAskPause{100};
-// How long a rank that gives up tries to tell those that it is not connected to.
+// How long a rank that gives up tries to tell those that it is not connected to; or an eighth of the time to
+// connect, if that is less: a member of an elastic session has other members to meet.
 constexpr std::chrono::milliseconds kTellTime{2000};
+constexpr int kTellPart = 8;
 
 // Whether it is worth looking up.
 bool may_be_host(const std::string& host) noexcept {
@@ -264,7 +266,8 @@ Deadline Bootstrap::end_of_patience() const {
 }
 
 void Bootstrap::tell_others(const Error& error) {
-  const Deadline until = std::min(end_, MachineClock::now() + kTellTime);
+  const auto time = std::min(kTellTime, options_.connect_timeout / kTellPart);
+  const Deadline until = std::min(end_, MachineClock::now() + time);
   peer_table_.give_up(error);
   pending_connections_.send_away();
   dialers_.clear();

@@ -64,6 +64,7 @@ struct CodecInfo {
   std::uint8_t scalars = 0;           // 0 to 2: numbers for a whole part, sent along with the chunks
   std::uint64_t chunk_elements = 0;   // elements per chunk, so that a part can be cut between frames at
                                       // multiples of it; 0: chunks depend on the data, never cut
+  bool at_copy_speed = false;    // encodes about as fast as memory is copied: a second thread spares nothing
   bool separate_chunks = false;  // without a residual a chunk's bytes depend on its float32 elements alone,
                                  // any of which it carries: a part may be encoded chunk by chunk
 

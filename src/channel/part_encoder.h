@@ -28,6 +28,11 @@ class PartEncoder {
   // Whether to encode the part is to copy its values: a raw one, for which nothing waits and nothing is kept.
   bool only_copies(const Named& part, std::uint64_t step) const noexcept;
 
+  // Whether threads that share its encoding spare something.
+  bool is_worth_sharing(const Named& part, std::uint64_t step) const noexcept {
+    return !codecs_.of(part, step).info().at_copy_speed;
+  }
+
   // Whether the part's chunks can be coded one by one, by its codec alone: nothing waits, nothing is kept,
   // and whatever its values are there is no error, and no other codec that takes its place.
   bool codes_alone(const Named& part, std::uint64_t step) const noexcept;

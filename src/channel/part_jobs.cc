@@ -86,6 +86,7 @@ MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const 
     bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
     bounds.elements += part.tensor.elements();
     bounds.longest = std::max(bounds.longest, part.tensor.elements());
+    if (encoder.is_worth_sharing(part, step)) bounds.worth_sharing += part.tensor.elements();
   }
   return bounds;
 }
@@ -100,7 +101,7 @@ MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const 
 void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
                 const MessageBounds& bounds, const CodingRoom& room) {
   assert(std::ranges::adjacent_find(jobs, do_not_follow) == jobs.end());
-  Workers* const workers = worth_waking(room.workers, bounds.elements);
+  Workers* const workers = worth_waking(room.workers, bounds.worth_sharing);
   const CodingLanes lanes(workers, {bounds.elements, bounds.longest, bounds.scratch_bytes}, room.scratch);
   std::byte* behind = jobs.empty() ? nullptr : jobs.front().buffer.payload.data();
   JobsLeft left(jobs);

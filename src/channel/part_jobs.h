@@ -35,7 +35,8 @@ struct MessageBounds {
   std::uint64_t chunks = 0;
   std::uint64_t scratch_bytes = 0;  // of the part that needs most
   std::uint64_t elements = 0;
-  std::uint64_t longest = 0;  // elements of the longest part
+  std::uint64_t longest = 0;        // elements of the longest part
+  std::uint64_t worth_sharing = 0;  // elements of parts that several threads encode faster
   std::uint64_t parts = 0;
   Sizes chunk;  // of what is coded while the message is written: its longest chunk
 

@@ -22,6 +22,7 @@ constexpr CodecInfo kInfo = {
     .default_pattern = "direct",
     .lossless = true,
     .chunk_elements = kFixedChunkElements,
+    .at_copy_speed = true,
     .separate_chunks = true,
 };
 

@@ -16,6 +16,7 @@ constexpr CodecInfo kBf16Info = {
     .source = "Intel, BFLOAT16 - Hardware Numerics Definition (2018), sections 1-2",
     .default_pattern = "direct",
     .chunk_elements = kFixedChunkElements,
+    .at_copy_speed = true,
     .separate_chunks = true,
 };
 

@@ -343,16 +343,21 @@ TEST(Resize, MomentumIsAveragedToo) {
   }
 }
 
+// `world` ranks that begin with these states owe nothing.
+void expect_nothing_owed(const std::string& spec, const States& before, int world) {
+  Reducers others = reducers_of(spec, world);
+  Means owed;
+  for (int rank = 0; rank < world; ++rank) {
+    const Status loaded = load_resized(*others[static_cast<std::size_t>(rank)], before, world, rank);
+    ASSERT_TRUE(loaded) << spec << ": " << loaded.error().message;
+  }
+  train(others, 0, 1.0F, owed);
+  expect_same(owed_by(spec, states(others)), owed, 1e-5);
+}
+
 TEST(Resize, RanksWithoutAStepOweNothing) {
   for (const std::string spec : {"direct(3lc)", "ring(onebit)", "gather(3lc)", "powersgd:rank=2"}) {
-    const States before = states(reducers_of(spec, 3));
-    Reducers others = reducers_of(spec, 2);
-    Means owed;
-    for (int rank = 0; rank < 2; ++rank) {
-      ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, 2, rank)) << spec;
-    }
-    train(others, 0, 1.0F, owed);
-    expect_same(owed_by(spec, states(others)), owed, 1e-5);
+    expect_nothing_owed(spec, states(reducers_of(spec, 3)), 2);
   }
 }
 
@@ -372,16 +377,7 @@ TEST(Resize, RanksWhoseFirstStepFailedOweNothing) {
                                                                         transport, in_seconds(30)));
     });
     const States before = states(reducers);
-    for (const int world : {2, 3, 4}) {
-      Reducers others = reducers_of(spec, world);
-      Means owed;
-      for (int rank = 0; rank < world; ++rank) {
-        const Status loaded = load_resized(*others[static_cast<std::size_t>(rank)], before, world, rank);
-        ASSERT_TRUE(loaded) << loaded.error().message;
-      }
-      train(others, 0, 1.0F, owed);
-      expect_same(owed_by(spec, states(others)), owed, 1e-5);
-    }
+    for (const int world : {2, 3, 4}) expect_nothing_owed(spec, before, world);
   }
 }
 

@@ -60,24 +60,14 @@ TEST(Server, StepsTheOptimizerAsOneMachineWould) {
   }
 }
 
-// With a learning rate of 1 what the optimizer got is what the master has lost.
 TEST(Server, LosesNothingOfAGradient) {
   const Outcome outcome =
       run({.options = {.servers = 2, .push = "3lc:s=1.75", .pull = "sbc:p=1%"}, .workers = 3, .steps = 9});
-  const Model start(7);
+  expect_nothing_lost(outcome);
   for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
-    double largest = 0;
-    for (std::size_t i = 0; i < shapes()[tensor].second; ++i) {
-      double in = 0;
-      double waits = 0;
-      for (std::size_t worker = 0; worker < 3; ++worker) {
-        in += outcome.pushed[worker][tensor][i];
-        waits += outcome.residuals[worker][tensor][i];
-      }
-      largest = std::max(largest, std::abs(waits));
-      ASSERT_NEAR(3.0 * (start.values[tensor][i] - outcome.master[tensor][i]) + waits, in, 1e-5);
-    }
-    EXPECT_EQ(largest > 0, tensor != 1) << "the raw tensor has no residual, the others have";
+    const bool waits =
+        std::ranges::any_of(outcome.residuals[0][tensor], [](float value) { return value != 0; });
+    EXPECT_EQ(waits, tensor != 1) << "the raw tensor has no residual, the others have";
   }
 }
 

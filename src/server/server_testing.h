@@ -226,4 +226,18 @@ inline void expect_equal_bits(const Outcome& outcome) {
   }
 }
 
+// Of three workers at a learning rate of 1: what the optimizer got is what the master has lost.
+inline void expect_nothing_lost(const Outcome& outcome) {
+  const Model start(7);
+  for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
+    for (std::size_t i = 0; i < shapes()[tensor].second; ++i) {
+      double due = 3.0 * (start.values[tensor][i] - outcome.master[tensor][i]);
+      for (std::size_t worker = 0; worker < 3; ++worker) {
+        due += outcome.residuals[worker][tensor][i] - outcome.pushed[worker][tensor][i];
+      }
+      ASSERT_NEAR(due, 0, 1e-5) << tensor << " " << i;
+    }
+  }
+}
+
 }  // namespace deltawire::server_test

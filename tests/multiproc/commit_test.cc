@@ -174,19 +174,23 @@ TEST(LongValues, AreWholeOrUntouchedWhoeverDies) {
   }
 }
 
+void freeze_rank_1_until_the_others_have_gone(RankProcesses& ranks) {
+  ranks.send_signal(1, SIGSTOP);
+  for (const int rank : {0, 2, 3}) {
+    ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(40))) << "rank " << rank << " hangs";
+    EXPECT_EQ(ranks.record(rank).suspect, 1) << ranks.record(rank).message.data();
+  }
+  ranks.send_signal(1, SIGCONT);
+  ASSERT_TRUE(ranks.wait_exit(1, std::chrono::seconds(40)));
+}
+
 TEST(LongValues, AreWholeOrUntouchedInARankThatWakesUp) {
   std::mt19937 random(seed() + 400);
   for (int trial = 0; trial < 3 && !HasFailure(); ++trial) {
     RankProcesses ranks(kWorld, [&](const RankContext& context) { train_whole(context, kShortDeadline); });
     ASSERT_TRUE(ranks.wait_steps(1, 2));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 30000));
-    ranks.send_signal(1, SIGSTOP);
-    for (const int rank : {0, 2, 3}) {
-      ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(40))) << "rank " << rank << " hangs";
-      EXPECT_EQ(ranks.record(rank).suspect, 1) << ranks.record(rank).message.data();
-    }
-    ranks.send_signal(1, SIGCONT);
-    ASSERT_TRUE(ranks.wait_exit(1, std::chrono::seconds(40)));
+    freeze_rank_1_until_the_others_have_gone(ranks);
     for (const int rank : {1, 2, 3}) {
       EXPECT_NE(ranks.record(rank).code, static_cast<int>(ErrorCode::kCorrupt))
           << ranks.record(rank).message.data();
@@ -223,13 +227,7 @@ TEST(Survivors, AreJoinedByAFrozenRankThatWakesUp) {
     RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, "3lc", none); });
     ASSERT_TRUE(ranks.wait_steps(1, 2));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
-    ranks.send_signal(1, SIGSTOP);
-    for (const int rank : {0, 2, 3}) {
-      ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(40))) << "rank " << rank << " hangs";
-      EXPECT_EQ(ranks.record(rank).suspect, 1) << ranks.record(rank).message.data();
-    }
-    ranks.send_signal(1, SIGCONT);
-    ASSERT_TRUE(ranks.wait_exit(1, std::chrono::seconds(40)));
+    freeze_rank_1_until_the_others_have_gone(ranks);
     for (const int rank : {1, 2, 3}) {
       EXPECT_EQ(ranks.record(rank).steps_done, ranks.record(0).steps_done) << "torn: rank " << rank;
       EXPECT_EQ(ranks.record(rank).last_committed_step, ranks.record(0).last_committed_step);

@@ -53,6 +53,13 @@ std::string only_in(const std::vector<std::string>& words, const std::vector<std
   return only.empty() ? "less" : only;
 }
 
+// A member that meets may know views that the one at `place` does not: only who is out of the view in which
+// that one runs, and knows none later, is turned away.
+bool is_awaited(const Meet& meet, const std::optional<Place>& place) {
+  if (!place || meet.state.job != place->job) return false;
+  return place->view.has(meet.state.id) || meet.state.latest_epoch() > place->view.epoch;
+}
+
 }  // namespace
 
 std::string differing_settings(const std::string& one, const std::string& its, const std::string& other,
@@ -255,7 +262,7 @@ std::optional<Message> Reception::place_peer(const std::shared_ptr<PendingPeer>&
           Refused{ErrorCode::kMismatch, "the session has begun; to join it leave out rank= and world_size="};
     }
   } else if (const auto* const meet = std::get_if<Meet>(&peer->said)) {
-    if (!awaits(*meet)) {
+    if (!is_awaited(*meet, place_)) {
       answer =
           Excluded{place_ ? std::optional(place_->view.epoch) : std::nullopt, "it did not answer in time"};
     }
@@ -283,13 +290,6 @@ std::optional<Message> Reception::answer_to(const Join& join) {
   }
   if (!place_ || meets_ || place_->view.members.front().id == place_->id) return std::nullopt;
   return Elsewhere{place_->view.members.front().door};
-}
-
-// A member that meets may know views that this one does not: only who is out of the view in which this one
-// runs, and knows none later, is turned away.
-bool Reception::awaits(const Meet& meet) const {
-  if (!place_ || meet.state.job != place_->job) return false;
-  return place_->view.has(meet.state.id) || meet.state.latest_epoch() > place_->view.epoch;
 }
 
 void Reception::give(const std::shared_ptr<PeerLine>& line, const Take& first) {

@@ -98,7 +98,6 @@ class Reception {
   // The answer; nothing for a peer that was kept.
   std::optional<Message> place_peer(const std::shared_ptr<PendingPeer>& peer) DELTAWIRE_REQUIRES(mutex_);
   std::optional<Message> answer_to(const Join& join) DELTAWIRE_REQUIRES(mutex_);
-  bool awaits(const Meet& meet) const DELTAWIRE_REQUIRES(mutex_);
   void give(const std::shared_ptr<PeerLine>& line, const Take& first);
 
   const std::string settings_;

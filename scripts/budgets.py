@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 143_743,
-    "library (src, include, python), lines": 111_194,
+    "product code, lines": 143_552,
+    "library (src, include, python), lines": 111_052,
     "library, files": 759,
-    "of it python, lines": 31_696,
+    "of it python, lines": 31_687,
     "lab, lines": 10_935,
-    "tests without golden files and traces, lines": 104_642,
+    "tests without golden files and traces, lines": 104_639,
     "files tracked": 3_356,
 }
 

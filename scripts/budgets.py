@@ -24,7 +24,7 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 143_552,
+    "product code, lines": 143_543,
     "library (src, include, python), lines": 111_052,
     "library, files": 759,
     "of it python, lines": 31_687,

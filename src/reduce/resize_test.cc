@@ -357,7 +357,7 @@ void expect_nothing_owed(const std::string& spec, const States& before, int worl
 
 TEST(Resize, RanksWithoutAStepOweNothing) {
   for (const std::string spec : {"direct(3lc)", "ring(onebit)", "gather(3lc)", "powersgd:rank=2"}) {
-    expect_nothing_owed(spec, states(reducers_of(spec, 3)), 2);
+    ASSERT_NO_FATAL_FAILURE(expect_nothing_owed(spec, states(reducers_of(spec, 3)), 2));
   }
 }
 
@@ -377,7 +377,7 @@ TEST(Resize, RanksWhoseFirstStepFailedOweNothing) {
                                                                         transport, in_seconds(30)));
     });
     const States before = states(reducers);
-    for (const int world : {2, 3, 4}) expect_nothing_owed(spec, before, world);
+    for (const int world : {2, 3, 4}) ASSERT_NO_FATAL_FAILURE(expect_nothing_owed(spec, before, world));
   }
 }
 

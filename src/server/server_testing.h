@@ -233,7 +233,8 @@ inline void expect_nothing_lost(const Outcome& outcome) {
     for (std::size_t i = 0; i < shapes()[tensor].second; ++i) {
       double due = 3.0 * (start.values[tensor][i] - outcome.master[tensor][i]);
       for (std::size_t worker = 0; worker < 3; ++worker) {
-        due += outcome.residuals[worker][tensor][i] - outcome.pushed[worker][tensor][i];
+        due += outcome.residuals[worker][tensor][i];
+        due -= outcome.pushed[worker][tensor][i];
       }
       ASSERT_NEAR(due, 0, 1e-5) << tensor << " " << i;
     }

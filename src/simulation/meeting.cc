@@ -15,8 +15,8 @@ using Kind = MeetingFault::Kind;
 
 constexpr std::uint64_t kMostEvents = 1'000'000;
 constexpr std::uint16_t kPort = 29600;
-// A rank that gives up tells the others for so long, and may have to wait for a processor.
-constexpr Clock::duration kTelling = 2500ms;
+// Whoever gives up may have to wait for a processor.
+constexpr Clock::duration kWaiting = 500ms;
 // Longer than any fault.
 constexpr Clock::duration kVote = 1h;
 
@@ -100,7 +100,7 @@ void Meeting::live(int process) {
   } else {
     auto mesh = connect_tcp(*std::move(listener), options_of(own.rank));
     const Clock::duration took = scheduler_.now() - begun - own.frozen;
-    if (took > plan_.timeout + kTelling && !own.is_dead) {
+    if (took > plan_.timeout + kWaiting && !own.is_dead) {
       breaks(own.rank, "connect_tcp took " + seconds_text(took));
     }
     done = mesh ? Status{} : forward_error(mesh);

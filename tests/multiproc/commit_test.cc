@@ -190,7 +190,7 @@ TEST(LongValues, AreWholeOrUntouchedInARankThatWakesUp) {
     RankProcesses ranks(kWorld, [&](const RankContext& context) { train_whole(context, kShortDeadline); });
     ASSERT_TRUE(ranks.wait_steps(1, 2));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 30000));
-    freeze_rank_1_until_the_others_have_gone(ranks);
+    ASSERT_NO_FATAL_FAILURE(freeze_rank_1_until_the_others_have_gone(ranks));
     for (const int rank : {1, 2, 3}) {
       EXPECT_NE(ranks.record(rank).code, static_cast<int>(ErrorCode::kCorrupt))
           << ranks.record(rank).message.data();
@@ -227,7 +227,7 @@ TEST(Survivors, AreJoinedByAFrozenRankThatWakesUp) {
     RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, "3lc", none); });
     ASSERT_TRUE(ranks.wait_steps(1, 2));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
-    freeze_rank_1_until_the_others_have_gone(ranks);
+    ASSERT_NO_FATAL_FAILURE(freeze_rank_1_until_the_others_have_gone(ranks));
     for (const int rank : {1, 2, 3}) {
       EXPECT_EQ(ranks.record(rank).steps_done, ranks.record(0).steps_done) << "torn: rank " << rank;
       EXPECT_EQ(ranks.record(rank).last_committed_step, ranks.record(0).last_committed_step);

@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 143_543,
-    "library (src, include, python), lines": 111_052,
+    "product code, lines": 143_536,
+    "library (src, include, python), lines": 111_045,
     "library, files": 759,
     "of it python, lines": 31_687,
     "lab, lines": 10_935,
-    "tests without golden files and traces, lines": 104_639,
+    "tests without golden files and traces, lines": 104_638,
     "files tracked": 3_356,
 }
 

@@ -22,9 +22,8 @@ constexpr std::uint64_t kMaxPayloadBytes = std::numeric_limits<std::uint32_t>::m
 Status check_dtype(DType dtype, const CodecInfo& info) {
   assert(!info.dtypes.empty());
   if (std::ranges::find(info.dtypes, dtype) != info.dtypes.end()) return {};
-  std::string taken;
-  for (const DType each : info.dtypes) taken += (taken.empty() ? "" : ", ") + std::string(dtype_name(each));
-  return fail(ErrorCode::kUnsupportedDType, std::string(info.name) + " takes " + taken + ", not " +
+  return fail(ErrorCode::kUnsupportedDType, std::string(info.name) + " takes " +
+                                                list_of(info.dtypes, ", ", dtype_name) + ", not " +
                                                 std::string(dtype_name(dtype)) + ": convert the tensor");
 }
 

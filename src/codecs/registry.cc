@@ -103,9 +103,7 @@ std::string advice_on(std::string_view name, std::span<const CodecInfo* const> k
   if (const auto nearest = nearest_to(lower(name), known); !nearest.empty()) {
     return "did you mean " + std::string(nearest) + "?";
   }
-  std::string names;
-  for (const CodecInfo* info : known) names += (names.empty() ? "" : ", ") + std::string(info->name);
-  return "give one of " + names;
+  return "give one of " + list_of(known, ", ", &CodecInfo::name);
 }
 
 // kUnknownCodec. The message says that the name is an exchange pattern, or which codec it resembles (another

@@ -36,12 +36,10 @@ std::string rank_text(int rank) {
 }
 
 std::string text_of(const ElasticEvent& event) {
-  std::string gone;
-  for (const ElasticEvent::Gone& each : event.gone) {
-    gone += (gone.empty() ? "" : ", ") + std::to_string(each.rank) + " (" + each.why + ")";
-  }
-  std::string joined;
-  for (const int id : event.joined) joined += (joined.empty() ? "" : ", ") + std::to_string(id);
+  const std::string gone = list_of(event.gone, ", ", [](const ElasticEvent::Gone& each) {
+    return std::to_string(each.rank) + " (" + each.why + ")";
+  });
+  const std::string joined = list_of(event.joined, ", ", [](int id) { return std::to_string(id); });
   return "epoch " + std::to_string(event.epoch) + " begins at step " + std::to_string(event.step) + " with " +
          std::to_string(event.world_size) + " members, after " +
          seconds_text(std::chrono::duration<double>(event.seconds)) + " s; gone [" + gone + "], joined [" +
@@ -156,7 +154,7 @@ MeshOptions Membership::mesh_of(const Agreement& agreement, int rank, Clock::dur
   mesh.connect_timeout = std::chrono::ceil<std::chrono::milliseconds>(within);
   mesh.arrival_timeout = options.arrival_timeout;
   mesh.link = options.link;
-  // The host would wait for the dead, or for one that has taken it for dead, and calls again.
+  // A host would wait for a dead process, and everybody for a member that has lost the host and calls here.
   mesh.interrupted = [this, &agreement, is_host = agreement.listener != nullptr] {
     const bool is_asked = context_.options.interrupted && record_.view().members.empty();
     return context_.ending.is_set() || (is_host && has_hung_up(agreement.lines)) ||

@@ -11,8 +11,6 @@
 namespace deltawire {
 namespace {
 
-using State = Handshake::State;
-
 // What has become of handshakes so far: the rank is refused, its settings differ, or it is welcome.
 enum Outcome : std::size_t { kRefused, kDiffers, kWelcome, kOutcomes };
 std::array<bool, kOutcomes> seen{};
@@ -54,20 +52,20 @@ void repair(ClaimsBytes& bytes, Bytes text) {
 }
 
 // Both roles send claims, nonce and proof, but in different orders.
-State converse(Handshake& end, const Plan& plan, FuzzProgram& source, const ClaimsBytes& own_bytes) {
+Exchange converse(Handshake& end, const Plan& plan, FuzzProgram& source, const ClaimsBytes& own_bytes) {
   ClaimsBytes bytes = source.take_block<ClaimsBytes>();
   const Nonce nonce = source.take_block<Nonce>();
   Proof proof = source.take_block<Proof>();
   if (plan.repairs_text) repair(bytes, source.rest());
   std::size_t held = end.room().size();
-  State state = State::kMore;
+  Exchange state = Exchange::kMore;
   if (plan.of_listener) {
     state = give(end, bytes, plan.piece);
-    if (state == State::kMore) state = give(end, nonce, plan.piece);
+    if (state == Exchange::kMore) state = give(end, nonce, plan.piece);
   } else {
     state = give(end, nonce, plan.piece);
   }
-  if (state != State::kMore) return state;
+  if (state != Exchange::kMore) return state;
   held += end.room().size();
   expect(held <= 128);
   if (plan.knows_token) {
@@ -80,9 +78,9 @@ State converse(Handshake& end, const Plan& plan, FuzzProgram& source, const Clai
     proof = *prove(options().token, pieces);
   }
   if (!plan.of_listener) state = give(end, bytes, plan.piece);
-  if (state == State::kMore) state = give(end, proof, plan.piece);
-  if (!plan.knows_token) expect(state == State::kStranger);
-  return state == State::kMore ? give(end, source.rest(), plan.piece) : state;
+  if (state == Exchange::kMore) state = give(end, proof, plan.piece);
+  if (!plan.knows_token) expect(state == Exchange::kStranger);
+  return state == Exchange::kMore ? give(end, source.rest(), plan.piece) : state;
 }
 
 void shake_hands(Bytes data) {
@@ -93,9 +91,9 @@ void shake_hands(Bytes data) {
   Claims own = peer_table.own_claims(plan.of_listener ? Claims::Role::kListener : Claims::Role::kDialer);
   own.peer = 0;
   Handshake end(options().token, own, Nonce{});
-  State state = converse(end, plan, source, encode_claims(own));
-  if (state == State::kMore) state = end.sent(end.unsent().size());
-  if (state != State::kDone) return;
+  Exchange state = converse(end, plan, source, encode_claims(own));
+  if (state == Exchange::kMore) state = end.sent(end.unsent().size());
+  if (state != Exchange::kDone) return;
   expect(plan.knows_token && end.room().empty());
   const Claims& peer = end.peer();
   expect(peer.text.size() <= kSettingsMax);

@@ -68,23 +68,23 @@ MutBytes Handshake::room() noexcept {
   return all.first(wanted_).subspan(held_bytes_);
 }
 
-Handshake::State Handshake::received(std::size_t bytes) {
+Exchange Handshake::received(std::size_t bytes) {
   held_bytes_ += bytes;
   const bool has_magic = stage_ == Stage::kClaims && held_bytes_ >= sizeof kHandshakeMagic;
-  if (has_magic && load_le<std::uint32_t>(held_.data()) != kHandshakeMagic) return State::kStranger;
+  if (has_magic && load_le<std::uint32_t>(held_.data()) != kHandshakeMagic) return Exchange::kStranger;
   return held_bytes_ < wanted_ || stage_ == Stage::kEnd ? state() : end_of_stage();
 }
 
-Handshake::State Handshake::sent(std::size_t bytes) noexcept {
+Exchange Handshake::sent(std::size_t bytes) noexcept {
   sent_ += bytes;
   return state();
 }
 
-Handshake::State Handshake::state() const noexcept {
-  return stage_ == Stage::kEnd && unsent().empty() ? State::kDone : State::kMore;
+Exchange Handshake::state() const noexcept {
+  return stage_ == Stage::kEnd && unsent().empty() ? Exchange::kDone : Exchange::kMore;
 }
 
-Handshake::State Handshake::end_of_stage() {
+Exchange Handshake::end_of_stage() {
   switch (stage_) {
     case Stage::kClaims: return after_claims();
     case Stage::kNonce: return after_nonce();
@@ -96,35 +96,35 @@ Handshake::State Handshake::end_of_stage() {
   return state();
 }
 
-Handshake::State Handshake::after_claims() {
+Exchange Handshake::after_claims() {
   std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
   std::memcpy(peer_nonce_.data(), held_.data() + kClaimsBytes, kNonceBytes);
   send(own_nonce_);
   expect(Stage::kProof, kProofBytes);
-  return State::kMore;
+  return Exchange::kMore;
 }
 
-Handshake::State Handshake::after_nonce() {
+Exchange Handshake::after_nonce() {
   std::memcpy(peer_nonce_.data(), held_.data(), kNonceBytes);
   const auto proof = proof_of(Claims::Role::kDialer);
-  if (!proof) return State::kBroken;
+  if (!proof) return Exchange::kBroken;
   send(*proof);
   has_proved_ = true;
   expect(Stage::kAnswer, kClaimsBytes + kProofBytes);
-  return State::kMore;
+  return Exchange::kMore;
 }
 
-Handshake::State Handshake::after_proof() {
+Exchange Handshake::after_proof() {
   Proof shown;
   std::memcpy(shown.data(), held_.data(), kProofBytes);
   const auto wanted = proof_of(Claims::Role::kDialer);
-  if (!wanted || !equal_in_constant_time(shown, *wanted)) return State::kStranger;
-  if (!parse_claims()) return State::kBroken;
+  if (!wanted || !equal_in_constant_time(shown, *wanted)) return Exchange::kStranger;
+  if (!parse_claims()) return Exchange::kBroken;
   own_.stream = peer_.stream;
   own_.peer = peer_.rank;
   own_claims_ = encode_claims(own_);
   const auto proof = proof_of(Claims::Role::kListener);
-  if (!proof) return State::kBroken;
+  if (!proof) return Exchange::kBroken;
   send(own_claims_);
   send(*proof);
   send(std::as_bytes(std::span(own_.text)));
@@ -139,20 +139,20 @@ void Handshake::turn_away() {
   send(busy);
 }
 
-Handshake::State Handshake::after_answer() {
-  if (load_le<std::uint32_t>(held_.data()) == kBusyMagic) return State::kBusy;
+Exchange Handshake::after_answer() {
+  if (load_le<std::uint32_t>(held_.data()) == kBusyMagic) return Exchange::kBusy;
   std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
   Proof shown;
   std::memcpy(shown.data(), held_.data() + kClaimsBytes, kProofBytes);
   const auto wanted = proof_of(Claims::Role::kListener);
-  if (!wanted || !equal_in_constant_time(shown, *wanted)) return State::kStranger;
-  if (!parse_claims()) return State::kBroken;
+  if (!wanted || !equal_in_constant_time(shown, *wanted)) return Exchange::kStranger;
+  if (!parse_claims()) return Exchange::kBroken;
   send(std::as_bytes(std::span(own_.text)));
   return begin_text();
 }
 
 // This version can't read what another version sends after its claims.
-Handshake::State Handshake::begin_text() {
+Exchange Handshake::begin_text() {
   if (peer_.version != own_.version) {
     expect(Stage::kEnd, 0);
     return state();
@@ -160,13 +160,13 @@ Handshake::State Handshake::begin_text() {
   const std::size_t length = load_le<std::uint16_t>(peer_claims_.data() + 20);
   text_.assign(length, '\0');
   expect(Stage::kText, length);
-  return length == 0 ? end_text({}) : State::kMore;
+  return length == 0 ? end_text({}) : Exchange::kMore;
 }
 
-Handshake::State Handshake::end_text(std::string text) {
+Exchange Handshake::end_text(std::string text) {
   const TextDigest digest = digest_of(text);
   if (!std::ranges::equal(Bytes(digest).first(kDigestBytes), Bytes(peer_claims_).subspan(kDigestAt))) {
-    return State::kBroken;
+    return Exchange::kBroken;
   }
   peer_.text = std::move(text);
   expect(Stage::kEnd, 0);

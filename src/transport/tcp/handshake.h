@@ -101,20 +101,18 @@ enum class Exchange : std::uint8_t {
 // nothing of sockets: bytes go in through room() and received(), and come out through unsent() and sent().
 class Handshake {
  public:
-  using State = Exchange;
-
   // `own.role` says which end this is. The listener takes stream and peer from what the dialer claims.
   Handshake(const Token& token, const Claims& own, const Nonce& nonce);
 
   // Memory for the next bytes, as many as may be read now; empty once all have arrived.
   MutBytes room() noexcept;
   // That many bytes were written there.
-  State received(std::size_t bytes);
+  Exchange received(std::size_t bytes);
   // Says, as a listener, that there is no place left; the connection then ends.
   void turn_away();
   // The bytes to send now.
   Bytes unsent() const noexcept { return Bytes(outgoing_).subspan(sent_); }
-  State sent(std::size_t bytes) noexcept;
+  Exchange sent(std::size_t bytes) noexcept;
 
   // Whether our proof was sent: a peer that closes after this rejected it.
   bool has_proved() const noexcept { return has_proved_; }
@@ -137,14 +135,14 @@ class Handshake {
   };
 
   bool is_dialer() const noexcept { return own_.role == Claims::Role::kDialer; }
-  State state() const noexcept;
-  State end_of_stage();
-  State after_claims();
-  State after_nonce();
-  State after_proof();
-  State after_answer();
-  State begin_text();
-  State end_text(std::string text);
+  Exchange state() const noexcept;
+  Exchange end_of_stage();
+  Exchange after_claims();
+  Exchange after_nonce();
+  Exchange after_proof();
+  Exchange after_answer();
+  Exchange begin_text();
+  Exchange end_text(std::string text);
   std::optional<Proof> proof_of(Claims::Role role) const noexcept;
   bool parse_claims();
   void send(Bytes bytes) { outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end()); }

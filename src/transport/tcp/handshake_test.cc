@@ -9,7 +9,6 @@
 namespace deltawire::handshake_test {
 namespace {
 
-using State = Handshake::State;
 using Bytestring = std::vector<std::byte>;
 
 Token token_of(unsigned char fill) {
@@ -57,8 +56,8 @@ Bytestring take_unsent(Handshake& end) {
 struct Ends {
   Handshake dialer;
   Handshake listener;
-  State dialer_state = State::kMore;
-  State listener_state = State::kMore;
+  Exchange dialer_state = Exchange::kMore;
+  Exchange listener_state = Exchange::kMore;
 
   Ends(const Claims& dials, const Claims& listens, const Token& dialers = token_of(7),
        const Token& listeners = token_of(7))
@@ -71,11 +70,11 @@ struct Ends {
       Bytestring bytes = take_unsent(from_dialer ? dialer : listener);
       if (bytes.empty()) continue;
       if (change) change(message, bytes);
-      State& state = from_dialer ? listener_state : dialer_state;
-      if (state == State::kMore) state = give(from_dialer ? listener : dialer, bytes, piece);
+      Exchange& state = from_dialer ? listener_state : dialer_state;
+      if (state == Exchange::kMore) state = give(from_dialer ? listener : dialer, bytes, piece);
     }
-    if (dialer_state == State::kMore) dialer_state = dialer.sent(0);
-    if (listener_state == State::kMore) listener_state = listener.sent(0);
+    if (dialer_state == Exchange::kMore) dialer_state = dialer.sent(0);
+    if (listener_state == Exchange::kMore) listener_state = listener.sent(0);
   }
 };
 
@@ -116,8 +115,8 @@ TEST(Handshake, BothEndsLearnTheOtherHoweverBytesAreCut) {
   for (const std::size_t piece : {1ul, 3ul, 31ul, 32ul, 33ul, 91ul, 92ul, 1000000ul}) {
     Ends ends(dialer_claims(), listener_claims());
     ends.run({}, piece);
-    ASSERT_EQ(ends.dialer_state, State::kDone);
-    ASSERT_EQ(ends.listener_state, State::kDone);
+    ASSERT_EQ(ends.dialer_state, Exchange::kDone);
+    ASSERT_EQ(ends.listener_state, Exchange::kDone);
     const Claims& dialer = ends.listener.peer();
     EXPECT_EQ(dialer.version, Claims::kVersion);
     EXPECT_EQ(dialer.stream, Claims::Stream::kControl);
@@ -146,12 +145,12 @@ TEST(Handshake, IsDoneOnceAllIsSent) {
   give(ends.listener, take_unsent(ends.dialer));
   give(ends.dialer, take_unsent(ends.listener));
   give(ends.listener, take_unsent(ends.dialer));
-  EXPECT_EQ(give(ends.dialer, take_unsent(ends.listener)), State::kMore) << "its text is still here";
+  EXPECT_EQ(give(ends.dialer, take_unsent(ends.listener)), Exchange::kMore) << "its text is still here";
   const Bytestring text(ends.dialer.unsent().begin(), ends.dialer.unsent().end());
   EXPECT_TRUE(ends.listener.is_trusted()) << "by its proof: it only has to say the rest";
-  EXPECT_EQ(ends.dialer.sent(text.size() - 1), State::kMore);
-  EXPECT_EQ(ends.dialer.sent(1), State::kDone);
-  EXPECT_EQ(give(ends.listener, text), State::kDone);
+  EXPECT_EQ(ends.dialer.sent(text.size() - 1), Exchange::kMore);
+  EXPECT_EQ(ends.dialer.sent(1), Exchange::kDone);
+  EXPECT_EQ(give(ends.listener, text), Exchange::kDone);
 }
 
 TEST(Handshake, TheListenersProofIsAsDescribed) {
@@ -175,8 +174,8 @@ TEST(Handshake, TextsMayBeEmptyOrLong) {
       listener.text.assign(listens, 'l');
       Ends ends(dialer, listener);
       ends.run({}, 7);
-      ASSERT_EQ(ends.dialer_state, State::kDone);
-      ASSERT_EQ(ends.listener_state, State::kDone);
+      ASSERT_EQ(ends.dialer_state, Exchange::kDone);
+      ASSERT_EQ(ends.listener_state, Exchange::kDone);
       EXPECT_EQ(ends.listener.peer().text, dialer.text);
       EXPECT_EQ(ends.dialer.peer().text, listener.text);
     }
@@ -191,7 +190,7 @@ TEST(Handshake, AProblemTravelsInThePlaceOfSettings) {
   listener.text = "rank 1 is out of paper";
   Ends ends(dialer_claims(), listener);
   ends.run();
-  ASSERT_EQ(ends.dialer_state, State::kDone);
+  ASSERT_EQ(ends.dialer_state, Exchange::kDone);
   EXPECT_EQ(ends.dialer.peer().problem, 17u);
   EXPECT_TRUE(ends.dialer.peer().names_reporter);
   EXPECT_EQ(ends.dialer.peer().suspect, 258u);
@@ -202,7 +201,7 @@ TEST(Handshake, TheTokenNeverTravels) {
   Ends ends(dialer_claims(), listener_claims());
   Bytestring all;
   ends.run([&](int, Bytestring& bytes) { all.insert(all.end(), bytes.begin(), bytes.end()); });
-  ASSERT_EQ(ends.dialer_state, State::kDone);
+  ASSERT_EQ(ends.dialer_state, Exchange::kDone);
   const Token token = token_of(7);
   for (std::size_t i = 0; i + 4 <= token.size(); ++i) {
     EXPECT_EQ(std::ranges::search(all, Bytes(token).subspan(i, 4)).size(), 0u) << "part of it, at " << i;
@@ -212,8 +211,8 @@ TEST(Handshake, TheTokenNeverTravels) {
 TEST(Handshake, AnotherTokenIsAStrangerAtBothEnds) {
   Ends ends(dialer_claims(), listener_claims(), token_of(7), token_of(8));
   ends.run();
-  EXPECT_EQ(ends.listener_state, State::kStranger);
-  EXPECT_EQ(ends.dialer_state, State::kMore) << "it gets no answer";
+  EXPECT_EQ(ends.listener_state, Exchange::kStranger);
+  EXPECT_EQ(ends.dialer_state, Exchange::kMore) << "it gets no answer";
   EXPECT_TRUE(ends.dialer.has_proved());
   EXPECT_FALSE(ends.listener.has_proved());
 }
@@ -227,9 +226,9 @@ TEST(Handshake, AListenerWithoutTheTokenIsAStranger) {
   give(impostor, take_unsent(helper));
   const Bytestring nonce = take_unsent(impostor);
   give(helper, nonce);
-  EXPECT_EQ(give(dialer, nonce), State::kMore);
+  EXPECT_EQ(give(dialer, nonce), Exchange::kMore);
   give(impostor, take_unsent(helper));
-  EXPECT_EQ(give(dialer, take_unsent(impostor)), State::kStranger);
+  EXPECT_EQ(give(dialer, take_unsent(impostor)), Exchange::kStranger);
 }
 
 TEST(Handshake, EveryFlippedBitIsRefused) {
@@ -243,14 +242,14 @@ TEST(Handshake, EveryFlippedBitIsRefused) {
         length = bytes.size();
         bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
       });
-      EXPECT_FALSE(ends.dialer_state == State::kDone && ends.listener_state == State::kDone)
+      EXPECT_FALSE(ends.dialer_state == Exchange::kDone && ends.listener_state == Exchange::kDone)
           << "message " << message << " bit " << bit;
       // Before the last message, neither end accepts the other one as a rank.
       if (message < 3) {
-        EXPECT_NE(ends.listener_state, State::kDone);
-        EXPECT_NE(ends.dialer_state, State::kDone);
+        EXPECT_NE(ends.listener_state, Exchange::kDone);
+        EXPECT_NE(ends.dialer_state, Exchange::kDone);
       } else if (message == 3) {
-        EXPECT_NE(ends.dialer_state, State::kDone);
+        EXPECT_NE(ends.dialer_state, Exchange::kDone);
       }
     }
     EXPECT_GE(length, 9u);
@@ -264,10 +263,10 @@ TEST(Handshake, AReplayIsRefused) {
   ASSERT_EQ(said.size(), 5u);
   Handshake listener(token_of(7), listener_claims(), nonce_of(3));
   give(listener, said[0]);
-  EXPECT_EQ(give(listener, said[2]), State::kStranger);
+  EXPECT_EQ(give(listener, said[2]), Exchange::kStranger);
   Handshake dialer(token_of(7), dialer_claims(), nonce_of(4));
   give(dialer, said[1]);
-  EXPECT_EQ(give(dialer, said[3]), State::kStranger);
+  EXPECT_EQ(give(dialer, said[3]), Exchange::kStranger);
 }
 
 TEST(Handshake, AReflectionIsRefused) {
@@ -278,14 +277,14 @@ TEST(Handshake, AReflectionIsRefused) {
   const Bytestring proof = take_unsent(dialer);
   Bytestring answer(first.begin(), first.begin() + kClaimsBytes);
   answer.insert(answer.end(), proof.begin(), proof.end());
-  EXPECT_EQ(give(dialer, answer), State::kStranger);
+  EXPECT_EQ(give(dialer, answer), Exchange::kStranger);
   // A listener's proof is not valid as a dialer's, over the very same nonces.
   std::vector<Bytestring> said;
   Ends ends(dialer_claims(), listener_claims());
   ends.run([&](int, Bytestring& bytes) { said.push_back(bytes); });
   Handshake listener(token_of(7), listener_claims(), nonce_of(2));
   give(listener, said[0]);
-  EXPECT_EQ(give(listener, Bytes(said[3]).subspan(kClaimsBytes, kProofBytes)), State::kStranger);
+  EXPECT_EQ(give(listener, Bytes(said[3]).subspan(kClaimsBytes, kProofBytes)), Exchange::kStranger);
 }
 
 // What a listener says that has no place left is no refusal, and ends the connection.
@@ -300,7 +299,7 @@ TEST(Handshake, ABusyListenerIsNoStranger) {
   EXPECT_EQ(listener.unsent().size(), sizeof(Nonce) + kClaimsBytes + kProofBytes);
   give(dialer, listener.unsent().first(sizeof(Nonce)));
   EXPECT_TRUE(dialer.has_proved());
-  EXPECT_EQ(give(dialer, listener.unsent().subspan(sizeof(Nonce))), Handshake::State::kBusy);
+  EXPECT_EQ(give(dialer, listener.unsent().subspan(sizeof(Nonce))), Exchange::kBusy);
 }
 
 TEST(Handshake, StrangersAreHeldToALittle) {
@@ -308,12 +307,12 @@ TEST(Handshake, StrangersAreHeldToALittle) {
   EXPECT_TRUE(listener.unsent().empty()) << "silence is answered by silence";
   const Bytestring garbage(100000, std::byte{0x44});
   std::size_t taken = 0;
-  State state = State::kMore;
-  while (state == State::kMore) {
+  Exchange state = Exchange::kMore;
+  while (state == Exchange::kMore) {
     taken += listener.room().size();
     state = give(listener, Bytes(garbage).first(listener.room().size()));
   }
-  EXPECT_EQ(state, State::kStranger);
+  EXPECT_EQ(state, Exchange::kStranger);
   EXPECT_LE(taken, 128u);
   EXPECT_TRUE(listener.unsent().empty());
   EXPECT_FALSE(listener.has_heard());
@@ -321,13 +320,13 @@ TEST(Handshake, StrangersAreHeldToALittle) {
   Handshake again(token_of(7), listener_claims(), nonce_of(2));
   Handshake other(token_of(8), dialer_claims(), nonce_of(1));
   const Bytestring claims = take_unsent(other);
-  EXPECT_EQ(give(again, claims), State::kMore);
+  EXPECT_EQ(give(again, claims), Exchange::kMore);
   EXPECT_TRUE(again.has_heard());
   EXPECT_FALSE(again.is_trusted());
   const Bytestring answer = take_unsent(again);
   EXPECT_TRUE(std::ranges::equal(answer, nonce_of(2)));
   EXPECT_LE(claims.size() + again.room().size(), 128u);
-  EXPECT_EQ(give(again, garbage), State::kStranger);
+  EXPECT_EQ(give(again, garbage), Exchange::kStranger);
   EXPECT_TRUE(again.unsent().empty());
 }
 
@@ -339,11 +338,11 @@ TEST(Handshake, NonsenseBehindTheTokenIsBroken) {
     ends.run();
     return ends.listener_state;
   };
-  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream{0}; }), State::kBroken);
-  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::more_stream(7); }), State::kBroken);
-  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::more_stream(6); }), State::kDone);
-  EXPECT_EQ(listener_on([](Claims& h) { h.text.assign(1025, 'x'); }), State::kBroken);
-  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream::kData; }), State::kDone);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream{0}; }), Exchange::kBroken);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::more_stream(7); }), Exchange::kBroken);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::more_stream(6); }), Exchange::kDone);
+  EXPECT_EQ(listener_on([](Claims& h) { h.text.assign(1025, 'x'); }), Exchange::kBroken);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream::kData; }), Exchange::kDone);
   const auto dialer_on = [](const std::function<void(Claims&)>& change) {
     Claims claims = listener_claims();
     change(claims);
@@ -351,25 +350,25 @@ TEST(Handshake, NonsenseBehindTheTokenIsBroken) {
     ends.run();
     return ends.dialer_state;
   };
-  EXPECT_EQ(dialer_on([](Claims& h) { h.text.assign(1025, 'x'); }), State::kBroken);
-  EXPECT_EQ(dialer_on([](Claims&) {}), State::kDone);
+  EXPECT_EQ(dialer_on([](Claims& h) { h.text.assign(1025, 'x'); }), Exchange::kBroken);
+  EXPECT_EQ(dialer_on([](Claims&) {}), Exchange::kDone);
 }
 
 // A dialer that knows the token and makes arbitrary claims; computes its proof as documented, without the
 // code.
-State claiming(const ClaimsBytes& claimed, const std::string& text = "codec=3lc") {
+Exchange claiming(const ClaimsBytes& claimed, const std::string& text = "codec=3lc") {
   const Nonce dialers = nonce_of(1);
   const Nonce listeners = nonce_of(2);
   const std::string label = "deltawire dialer";
   const std::array<Bytes, 4> pieces{std::as_bytes(std::span(label)), dialers, listeners, claimed};
   const Proof proof = *prove(token_of(7), pieces);
   Handshake listener(token_of(7), listener_claims(), listeners);
-  State state = State::kMore;
+  Exchange state = Exchange::kMore;
   for (const Bytes bytes : {Bytes(claimed), Bytes(dialers), Bytes(proof), std::as_bytes(std::span(text))}) {
-    if (state == State::kMore) state = give(listener, bytes);
+    if (state == Exchange::kMore) state = give(listener, bytes);
     (void)take_unsent(listener);
   }
-  return state == State::kMore ? listener.sent(0) : state;
+  return state == Exchange::kMore ? listener.sent(0) : state;
 }
 
 TEST(Handshake, EveryClaimIsChecked) {
@@ -379,18 +378,18 @@ TEST(Handshake, EveryClaimIsChecked) {
     bytes[at] = static_cast<std::byte>(value);
     return claiming(bytes);
   };
-  EXPECT_EQ(claiming(right), State::kDone);
-  for (std::size_t at = 0; at < 4; ++at) EXPECT_EQ(with(at, 0), State::kStranger) << "magic";
-  EXPECT_EQ(with(6, 0), State::kBroken) << "stream";
-  EXPECT_EQ(with(6, 10), State::kBroken) << "stream";
-  EXPECT_EQ(with(7, 0), State::kBroken) << "role";
-  EXPECT_EQ(with(7, 2), State::kBroken) << "role: a listener's";
-  EXPECT_EQ(with(20, 8), State::kBroken) << "a text cut short";
-  EXPECT_EQ(with(21, 4), State::kBroken) << "1,033 bytes of text";
-  EXPECT_EQ(with(28, 0), State::kDone) << "any life will do";
-  EXPECT_EQ(with(36, 0), State::kBroken) << "digest";
-  EXPECT_EQ(with(59, 0), State::kBroken) << "digest";
-  EXPECT_EQ(claiming(right, "codec=4lc"), State::kBroken) << "another text than the proof covers";
+  EXPECT_EQ(claiming(right), Exchange::kDone);
+  for (std::size_t at = 0; at < 4; ++at) EXPECT_EQ(with(at, 0), Exchange::kStranger) << "magic";
+  EXPECT_EQ(with(6, 0), Exchange::kBroken) << "stream";
+  EXPECT_EQ(with(6, 10), Exchange::kBroken) << "stream";
+  EXPECT_EQ(with(7, 0), Exchange::kBroken) << "role";
+  EXPECT_EQ(with(7, 2), Exchange::kBroken) << "role: a listener's";
+  EXPECT_EQ(with(20, 8), Exchange::kBroken) << "a text cut short";
+  EXPECT_EQ(with(21, 4), Exchange::kBroken) << "1,033 bytes of text";
+  EXPECT_EQ(with(28, 0), Exchange::kDone) << "any life will do";
+  EXPECT_EQ(with(36, 0), Exchange::kBroken) << "digest";
+  EXPECT_EQ(with(59, 0), Exchange::kBroken) << "digest";
+  EXPECT_EQ(claiming(right, "codec=4lc"), Exchange::kBroken) << "another text than the proof covers";
 }
 
 TEST(Handshake, AnotherVersionIsNamedAndNothingBehindItIsRead) {
@@ -399,11 +398,11 @@ TEST(Handshake, AnotherVersionIsNamedAndNothingBehindItIsRead) {
   newer.stream = Claims::Stream{99};
   Ends ends(newer, listener_claims());
   ends.run();
-  EXPECT_EQ(ends.listener_state, State::kDone);
+  EXPECT_EQ(ends.listener_state, Exchange::kDone);
   EXPECT_EQ(ends.listener.peer().version, newer.version);
   EXPECT_EQ(ends.listener.peer().rank, 2u);
   EXPECT_EQ(ends.listener.peer().text, "");
-  EXPECT_EQ(ends.dialer_state, State::kDone);
+  EXPECT_EQ(ends.dialer_state, Exchange::kDone);
   EXPECT_EQ(ends.dialer.peer().version, Claims::kVersion);
 }
 

@@ -11,9 +11,9 @@
 namespace deltawire {
 
 // Gives `bytes` to one end, at most `piece` at a time, as far as it wants them.
-inline Handshake::State give(Handshake& end, Bytes bytes, std::size_t piece = 1000000) {
-  Handshake::State state = Handshake::State::kMore;
-  while (!bytes.empty() && state == Handshake::State::kMore && !end.room().empty()) {
+inline Exchange give(Handshake& end, Bytes bytes, std::size_t piece = 1000000) {
+  Exchange state = Exchange::kMore;
+  while (!bytes.empty() && state == Exchange::kMore && !end.room().empty()) {
     const std::size_t length = std::min({piece, bytes.size(), end.room().size()});
     std::ranges::copy(bytes.first(length), end.room().begin());
     state = end.received(length);

@@ -26,11 +26,11 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 LIMITS = {
     "product code, lines": 143_536,
     "library (src, include, python), lines": 111_045,
-    "library, files": 759,
+    "library, files": 760,
     "of it python, lines": 31_687,
     "lab, lines": 10_935,
-    "tests without golden files and traces, lines": 104_638,
-    "files tracked": 3_356,
+    "tests without golden files and traces, lines": 104_637,
+    "files tracked": 3_358,
 }
 
 

@@ -37,7 +37,7 @@ constexpr std::uint32_t least_beyond(DType dtype) noexcept {
 
 constexpr std::uint64_t kBlock = 4096;  // values that are converted and then looked at again, in the cache
 
-// What was converted in whole vectors.
+// What was converted in whole vectors, NaNs aside.
 struct Narrowed {
   std::uint64_t count = 0;
   std::uint32_t largest = 0;  // magnitude
@@ -85,15 +85,11 @@ DELTAWIRE_HALF_VECTORS std::uint64_t widen_f16(const std::uint16_t* from, std::u
   return i;
 }
 
+// bf16_of() what is no NaN.
 DELTAWIRE_HALF_VECTORS inline __m256i rounded_to_bf16(__m256i bits) noexcept {
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd), 16);
-  const __m256i magnitudes = _mm256_and_si256(bits, _mm256_set1_epi32(kMagnitudeMask));
-  const __m256i nans = _mm256_cmpgt_epi32(magnitudes, _mm256_set1_epi32(kInfinityBits));
-  const __m256i nan = _mm256_or_si256(
-      _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x8000)), _mm256_set1_epi32(0x7FC0));
-  return _mm256_blendv_epi8(rounded, nan, nans);
+  const __m256i below_half = _mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF));
+  return _mm256_srli_epi32(_mm256_add_epi32(below_half, odd), 16);
 }
 
 DELTAWIRE_HALF_VECTORS inline __m256i loaded(const float* from) noexcept {
@@ -125,18 +121,14 @@ DELTAWIRE_HALF_VECTORS Narrowed narrow_to_bf16(const float* from, std::uint64_t 
 
 DELTAWIRE_HALF_VECTORS Narrowed narrow_to_f16(const float* from, std::uint64_t count,
                                               std::uint16_t* to) noexcept {
-  const __m256 sign_bit = _mm256_set1_ps(-0.0F);
-  const __m256 quiet = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));
   const __m256i magnitude = _mm256_set1_epi32(kMagnitudeMask);
   __m256i largest = _mm256_setzero_si256();
   std::uint64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m256 values = _mm256_loadu_ps(from + i);
     largest = _mm256_max_epu32(largest, _mm256_and_si256(_mm256_castps_si256(values), magnitude));
-    const __m256 nan = _mm256_or_ps(_mm256_and_ps(values, sign_bit), quiet);
-    const __m256 without_payload = _mm256_blendv_ps(values, nan, _mm256_cmp_ps(values, values, _CMP_UNORD_Q));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
-                     _mm256_cvtps_ph(without_payload, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+                     _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
   return {i, largest_of(largest)};
 }
@@ -239,7 +231,8 @@ std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* 
     const std::uint64_t in_block = std::min(kBlock, count - begin);
     const float* block = from + begin;
     std::uint16_t* out = halves + begin;
-    const auto [done, largest] = narrow_in_vectors(block, in_block, dtype, out);
+    const auto [in_vectors, largest] = narrow_in_vectors(block, in_block, dtype, out);
+    const std::uint64_t done = largest <= kInfinityBits ? in_vectors : 0;  // NaNs keep a payload there
     if (dtype == DType::kBF16) narrow_all(block + done, in_block - done, out + done, bf16_of);
     if (dtype == DType::kF16) narrow_all(block + done, in_block - done, out + done, f16_of);
     if (first < count) continue;

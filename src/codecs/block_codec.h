@@ -31,12 +31,12 @@ struct BlockHead {
 // even element is the lower half of its byte. It codes chunks, the scales of all blocks and then all codes:
 //
 //   void encode(const Addends& x, std::byte* chunk) const       left, where that is wanted, = what it leaves
-//   void decode(const std::byte* chunk, std::uint64_t count, Store store) const    calls store(i, value)
+//   void decode(const std::byte* chunk, std::uint64_t count, const PartTarget& out, float* slot) const
 template <class Shape>
 class BlockCodec : public Codec {
  protected:
-  BlockCodec(const CodecInfo& info, const Shape& shape, const BlockHead& head) noexcept
-      : Codec(info), shape_(shape), head_(head) {}
+  BlockCodec(const CodecInfo& info, const Shape& shape, const BlockHead& head, TargetId target) noexcept
+      : Codec(info), shape_(shape), head_(head), addends_(addends::kernels_for(target)) {}
 
   const Shape& shape() const noexcept { return shape_; }
 
@@ -57,16 +57,6 @@ class BlockCodec : public Codec {
     return {};
   }
 
-  void decode_chunk(const std::byte* chunk, std::uint32_t count, const PartTarget& out,
-                    float* slot) const noexcept {
-    const float scale = out.scale;
-    if (out.accumulate) {
-      shape_.decode(chunk, count, [&](std::uint64_t i, float value) { slot[i] += scale * value; });
-    } else {
-      shape_.decode(chunk, count, [&](std::uint64_t i, float value) { slot[i] = scale * value; });
-    }
-  }
-
   std::uint64_t code_bytes(std::uint64_t count) const noexcept {
     return count / 8 * shape_.bits + ceil_div(count % 8 * shape_.bits, 8);  // no more than `count`
   }
@@ -84,7 +74,7 @@ class BlockCodec : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const final {
     assert(bytes_of(part.count) <= out.payload.size());
     const auto [first, second] = two_passes(part);
-    if (add_up(first) >= kInfinityBits) return not_finite();
+    if (addends_.add_up(first) >= kInfinityBits) return not_finite();
     for (std::uint64_t at = 0; at < part.count; at += kBlockChunkElements) {
       const Addends chunk = some_of(second, at, std::min(part.count - at, kBlockChunkElements));
       shape_.encode(chunk, out.payload.data() + at / kBlockChunkElements * chunk_bytes());
@@ -95,8 +85,8 @@ class BlockCodec : public Codec {
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const final {
     RETURN_IF_ERROR(check_part(in, out.count));
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      decode_chunk(chunk_of(in, i).at, elements_of_chunk(out.count, i, kBlockChunkElements), out,
-                   out.slot + i * kBlockChunkElements);
+      shape_.decode(chunk_of(in, i).at, elements_of_chunk(out.count, i, kBlockChunkElements), out,
+                    out.slot + i * kBlockChunkElements);
     }
     return {};
   }
@@ -111,6 +101,7 @@ class BlockCodec : public Codec {
 
   Shape shape_;
   BlockHead head_;
+  const addends::Kernels& addends_;
 };
 
 }  // namespace deltawire

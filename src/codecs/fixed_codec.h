@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "codecs/kernels/addends.h"
 #include "codecs/kernels/elementwise.h"
 #include "codecs/part_checks.h"
 
@@ -65,18 +66,20 @@ class FixedCodec : public Codec {
 template <class... Shape>
 class ElementwiseCodec : public FixedCodec {
  public:
-  ElementwiseCodec(const CodecInfo& info, const ElementKernels<Shape...>& kernels, const Field& first,
-                   const Field& second = {}, Shape... shape) noexcept
-      : FixedCodec(info, first, second), kernels_(kernels), shape_(shape...) {}
+  ElementwiseCodec(const CodecInfo& info, const ElementKernels<Shape...>& kernels, TargetId target,
+                   const Field& first, const Field& second = {}, Shape... shape) noexcept
+      : FixedCodec(info, first, second),
+        kernels_(kernels),
+        addends_(addends::kernels_for(target)),
+        shape_(shape...) {}
 
  protected:
   const ElementKernels<Shape...>& kernels() const noexcept { return kernels_; }
 
  private:
   Result<Scalars> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const final {
-    if (kernels_.all_finite != nullptr && !kernels_.all_finite(part.in, part.residual, part.count)) {
-      return not_finite();
-    }
+    const Addends all{part.in, part.residual, nullptr, part.count};
+    if (info().finite_only && addends_.add_up(all) >= kInfinityBits) return not_finite();
     std::apply(
         [&](Shape... shape) {
           kernels_.encode(part.in, part.residual, part.left, part.count, shape..., payload);
@@ -96,6 +99,7 @@ class ElementwiseCodec : public FixedCodec {
   }
 
   const ElementKernels<Shape...>& kernels_;
+  const addends::Kernels& addends_;
   std::tuple<Shape...> shape_;
 };
 

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "codecs/kernels/chunk_bytes.h"
-#include "codecs/kernels/fault.h"
 #include "deltawire/codec.h"
 
 namespace deltawire {

@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "base/brief_testing.h"
+#include "base/copying.h"
 #include "base/prefetch.h"
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
 #include "codecs/spec_on_target_testing.h"
-#include "codecs/streamed_copy.h"
 
 namespace deltawire::target_edges_test {
 namespace {

@@ -1,6 +1,7 @@
 // The sums of a codec that reads a part twice: for what belongs to the whole part, and then to code it.
 #pragma once
 
+#include "base/prefetch.h"
 #include "codecs/kernels/addends.h"
 #include "deltawire/codec.h"
 
@@ -18,7 +19,8 @@ inline TwoPasses two_passes(const PartSource& part) noexcept {
     return {{part.in, part.residual, nullptr, part.count}, {part.in, part.residual, part.left, part.count}};
   }
   float* const sums = part.in != part.left ? part.left : nullptr;
-  return {{part.in, part.residual, sums, part.count}, {part.left, nullptr, part.left, part.count}};
+  const bool streamed = sums != nullptr && part.count * sizeof(float) >= kStreamedBytes;
+  return {{part.in, part.residual, sums, part.count, streamed}, {part.left, nullptr, part.left, part.count}};
 }
 
 }  // namespace deltawire

@@ -4,12 +4,11 @@
 #include <array>
 #include <string>
 
-#include "base/cached_copy.h"
+#include "base/copying.h"
 #include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "codecs/spec_string.h"
-#include "codecs/streamed_copy.h"
 #include "reduce/values.h"
 #include "wire/hashes.h"
 

@@ -87,6 +87,14 @@ INSTANTIATE_TEST_SUITE_P(Specs, InTheirOwnBits,
                                                               "ring(fp32)", "ring(gcomp)", "powersgd:rank=2"),
                                             ::testing::Values(2, 3)));
 
+// Float32 values, rounded to a tensor's type.
+std::vector<std::byte> rounded(const void* values, const Shape& shape) {
+  const FloatEnvironment environment;
+  std::vector<std::byte> all(shape.count * dtype_bytes(shape.dtype));
+  narrow(static_cast<const float*>(values), shape.count, shape.dtype, all.data());
+  return all;
+}
+
 TEST_P(SixteenBits, AreWhatFloat32IsRoundedOnce) {
   const auto [spec, world] = GetParam();
   run_ranks(world, {}, [&](int rank, Transport& transport) {
@@ -101,13 +109,8 @@ TEST_P(SixteenBits, AreWhatFloat32IsRoundedOnce) {
       ASSERT_TRUE(expected) << expected.error().message;
       EXPECT_EQ(report->digest, expected->digest);
       EXPECT_EQ(report->bytes_sent, expected->bytes_sent);
-      const FloatEnvironment environment;
       for (std::size_t i = 0; i < kTensors.size(); ++i) {
-        std::vector<std::byte>& mean = wide.memory[i];
-        std::vector<std::byte> rounded(own.memory[i].size());
-        narrow(reinterpret_cast<const float*>(mean.data()), kTensors[i].count, kTensors[i].dtype,
-               rounded.data());
-        EXPECT_TRUE(own.memory[i] == rounded) << kTensors[i].name;
+        EXPECT_TRUE(own.memory[i] == rounded(wide.memory[i].data(), kTensors[i])) << kTensors[i].name;
       }
       EXPECT_TRUE(*reducer->save() == *twin->save()) << "residuals differ in step " << step;
     }
@@ -134,9 +137,7 @@ std::vector<std::byte> ring_mean(std::size_t tensor, std::uint64_t step, int wor
       }
     }
   }
-  std::vector<std::byte> rounded(shape.count * dtype_bytes(shape.dtype));
-  narrow(means.data(), shape.count, shape.dtype, rounded.data());
-  return rounded;
+  return rounded(means.data(), shape);
 }
 
 TEST_P(InTheirOwnBits, AreTheMeanRoundedWhereItIsSent) {
@@ -154,15 +155,12 @@ TEST_P(InTheirOwnBits, AreTheMeanRoundedWhereItIsSent) {
       ASSERT_TRUE(expected) << expected.error().message;
       EXPECT_LT(report->bytes_sent, report->raw_bytes + report->raw_bytes / 50 + 1000);
       for (std::size_t i = 0; i < kTensors.size(); ++i) {
-        const FloatEnvironment environment;
-        std::vector<std::byte> rounded(own.memory[i].size());
-        narrow(reinterpret_cast<const float*>(wide.memory[i].data()), kTensors[i].count, kTensors[i].dtype,
-               rounded.data());
-        if (std::string(spec) == "ring(fp32)") rounded = ring_mean(i, step, world);
+        const auto mean = std::string(spec) == "ring(fp32)" ? ring_mean(i, step, world)
+                                                            : rounded(wide.memory[i].data(), kTensors[i]);
         if (std::string(spec) == "ring(gcomp)") {
-          expect_near(own.memory[i], rounded, kTensors[i].dtype);
+          expect_near(own.memory[i], mean, kTensors[i].dtype);
         } else {
-          EXPECT_TRUE(own.memory[i] == rounded) << kTensors[i].name;
+          EXPECT_TRUE(own.memory[i] == mean) << kTensors[i].name;
         }
       }
     }

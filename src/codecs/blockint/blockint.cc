@@ -98,12 +98,16 @@ struct Shape {
     }
   }
 
-  template <class Store>
-  void decode(const std::byte* chunk, std::uint64_t count, Store store) const noexcept {
+  void decode(const std::byte* chunk, std::uint64_t count, const PartTarget& out,
+              float* slot) const noexcept {
     const std::byte* codes = chunk + head(count);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const float step = bit_cast<float>(step_bits(chunk, i / block));
-      store(i, static_cast<float>(code_at(codes, i, bits)) * step);
+    for (std::uint64_t at = 0; at < count; at += block) {
+      const float step = bit_cast<float>(step_bits(chunk, at / block));
+      const std::uint64_t end = std::min<std::uint64_t>(count, at + block);
+      for (std::uint64_t i = at; i < end; ++i) {
+        const float value = out.scale * (static_cast<float>(code_at(codes, i, bits)) * step);
+        slot[i] = out.accumulate ? slot[i] + value : value;
+      }
     }
   }
 
@@ -118,9 +122,13 @@ struct Shape {
   // The first element whose code no encoder writes, or `count`.
   std::uint64_t find_bad_code(const std::byte* chunk, std::uint64_t count) const noexcept {
     const std::byte* codes = chunk + head(count);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const int code = code_at(codes, i, bits);
-      if (code < -most().code || (code != 0 && step_bits(chunk, i / block) == 0)) return i;
+    for (std::uint64_t at = 0; at < count; at += block) {
+      const bool zeros_only = step_bits(chunk, at / block) == 0;
+      const std::uint64_t end = std::min<std::uint64_t>(count, at + block);
+      for (std::uint64_t i = at; i < end; ++i) {
+        const int code = code_at(codes, i, bits);
+        if (code < -most().code || (zeros_only && code != 0)) return i;
+      }
     }
     return count;
   }
@@ -128,7 +136,8 @@ struct Shape {
 
 class Blockint final : public BlockCodec<Shape> {
  public:
-  explicit Blockint(const Shape& shape) noexcept : BlockCodec(kInfo, shape, {"steps", kStepBytes}) {}
+  Blockint(const Shape& shape, TargetId target) noexcept
+      : BlockCodec(kInfo, shape, {"steps", kStepBytes}, target) {}
 
   std::string spec() const override {
     return "blockint:bits=" + std::to_string(shape().bits) + ",block=" + std::to_string(shape().block);
@@ -155,14 +164,14 @@ class Blockint final : public BlockCodec<Shape> {
   }
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   ASSIGN_OR_RETURN(const auto bits, choice_parameter(spec, "bits", kBits, 0));
   ASSIGN_OR_RETURN(const auto block, choice_parameter(spec, "block", kBlocks, 2));
-  return std::make_unique<const Blockint>(Shape{kFirstBlock << block, bits == 0 ? 8U : 4U});
+  return std::make_unique<const Blockint>(Shape{kFirstBlock << block, bits == 0 ? 8U : 4U}, target);
 }
 
 }  // namespace
 
-extern constinit const Registration kRegistration = {&kInfo, make};
+extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<addends::kernels_for>};
 
 }  // namespace deltawire::blockint

@@ -10,8 +10,8 @@
 #include "base/prefetch.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_vectors_ops.h"
-#include "codecs/kernels/compaction_avx2.h"
 #include "codecs/kernels/set_bits.h"
+#include "codecs/kernels/vectors_avx2.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 

@@ -11,7 +11,6 @@
 #include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/chunk_bytes.h"
-#include "codecs/kernels/fault.h"
 #include "codecs/kernels/pairs.h"
 #include "codecs/target_id.h"
 

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstring>
 
-#include "base/cached_copy.h"
+#include "base/copying.h"
 #include "base/little_endian.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/registration.h"
@@ -73,8 +73,8 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float scal
 constexpr ElementKernels<> kKernels = {
     .encode = encode, .decode_overwrite = decode_overwrite, .decode_accumulate = decode_accumulate};
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId) {
-  return std::make_unique<const ElementwiseCodec<>>(kInfo, kKernels, Field{"fp32 values", 32});
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
+  return std::make_unique<const ElementwiseCodec<>>(kInfo, kKernels, target, Field{"fp32 values", 32});
 }
 
 }  // namespace

@@ -3,13 +3,12 @@
 #include <cstring>
 
 #include "base/bit_functions.h"
-#include "base/cached_copy.h"
+#include "base/copying.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_chunk.h"
 #include "codecs/gcomp/gcomp_heads.h"
 #include "codecs/gcomp/gcomp_table.h"
-#include "codecs/streamed_copy.h"
 
 namespace deltawire::gcomp {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
-#include "codecs/kernels/fault.h"
+#include "codecs/kernels/chunk_bytes.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::gcomp {

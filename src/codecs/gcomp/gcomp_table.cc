@@ -61,6 +61,7 @@ std::uint32_t merge_packages(std::span<const SlotWeight> leaves, const std::uint
 struct Seen {
   std::uint32_t slots[kSlots] = {};  // kEscapeSlot: what has no slot
   std::uint32_t base = 0;
+  std::uint32_t end = kSlots;  // no slot from here on was seen
   std::uint64_t total = 0;
 };
 
@@ -88,6 +89,7 @@ void collect(const Histogram& histogram, Seen& seen) noexcept {
     for (std::uint32_t e = 1; e < 256; ++e) exponents[e] += histogram.counts[level * 256 + e];
   }
   seen.base = best_base(exponents);
+  if (kUsed == 1) seen.end = kTinySlot + 1;
   seen.slots[kZeroSlot] = histogram.counts[kZeroCount];
   seen.slots[kTinySlot] = histogram.counts[kTinyCount];
   std::uint32_t slotted = 0;
@@ -106,7 +108,7 @@ void collect(const Histogram& histogram, Seen& seen) noexcept {
 // A rare symbol joins the next lower level of its exponent, from the highest level down, and at the lowest
 // the escape.
 void join_rare(Seen& seen) noexcept {
-  for (std::uint32_t slot = kSlots; slot-- > 0;) {
+  for (std::uint32_t slot = seen.end; slot-- > 0;) {
     const bool bare = slot == kZeroSlot || slot == kEscapeSlot;
     const std::uint32_t count = seen.slots[slot];
     if (bare || count == 0 || std::uint64_t{count} * kShareForOwnCode >= seen.total) continue;
@@ -119,7 +121,7 @@ void join_rare(Seen& seen) noexcept {
 void choose_lengths(const Seen& seen, bool complete, CodeLengths& lengths) noexcept {
   SlotWeight slots[kSlots];
   std::uint32_t count = 0;
-  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+  for (std::uint32_t slot = 0; slot < seen.end; ++slot) {
     if (seen.slots[slot] > 0) slots[count++] = {seen.slots[slot], slot};
   }
   // A sample may have missed anything. A code needs two symbols.
@@ -135,7 +137,7 @@ void choose_lengths(const Seen& seen, bool complete, CodeLengths& lengths) noexc
 // Bits that the seen values take with these lengths. REQUIRES: all of them have codes, or an escape.
 std::uint64_t coded_bits(const Seen& seen, const CodeLengths& lengths) noexcept {
   std::uint64_t bits = 0;
-  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+  for (std::uint32_t slot = 0; slot < seen.end; ++slot) {
     if (seen.slots[slot] == 0) continue;
     const std::uint32_t length = lengths.bits[slot];
     const std::uint32_t each = slot != kEscapeSlot && length != 0
@@ -174,18 +176,18 @@ struct AllCounted {
   }
 };
 
-// Bits that the counted values take with a static table.
-std::uint64_t static_bits(const Histogram& histogram, const AllCounted& counted,
-                          const CodeLengths& lengths) noexcept {
-  const std::uint32_t escaped = lengths.bits[kEscapeSlot] + escaped_bits(kFloat32);
-  std::uint64_t bits = std::uint64_t{histogram.counts[kZeroCount]} * lengths.bits[kZeroSlot] +
+// Bits that the counted values take with a static table, whose codes are all at `level`.
+std::uint64_t static_bits(const Histogram& histogram, const AllCounted& counted, const StaticShape& shape,
+                          std::uint32_t top, std::uint32_t level) noexcept {
+  const std::uint32_t escaped = shape.escape + escaped_bits(kFloat32);
+  const std::uint32_t width = width_of(level * kRows + 1, kFloat32);
+  std::uint64_t bits = std::uint64_t{histogram.counts[kZeroCount]} * shape.zero +
                        std::uint64_t{histogram.counts[kTinyCount]} * escaped;
   for (std::uint32_t i = 0; i < counted.size; ++i) {
     const Counted& each = counted.of[i];
-    const std::uint32_t row = each.exponent - lengths.base;
-    const std::uint32_t slot = each.level * kRows + row;
-    const std::uint32_t length = row - 1 < kWindow ? lengths.bits[slot] : 0;
-    bits += std::uint64_t{each.count} * (length != 0 ? length + width_of(slot, kFloat32) : escaped);
+    const std::uint32_t below = top - each.exponent;
+    const bool coded = each.level == level && below < kStaticExponents;
+    bits += std::uint64_t{each.count} * (coded ? shape.exponents[below] + width : escaped);
   }
   return bits;
 }
@@ -198,16 +200,14 @@ void try_static_tables(const Histogram& histogram, std::uint32_t level, std::uin
     for (std::uint32_t down = 0; down < kStaticTops && down <= counted.highest; ++down) {
       const std::uint32_t top = counted.highest + 1 - down;
       if (!static_fits(top)) continue;
-      CodeLengths lengths;
-      static_lengths(id, top, level, lengths);
-      const std::uint64_t bits = 8 + static_bits(histogram, counted, lengths);
+      const std::uint64_t bits = 8 + static_bits(histogram, counted, kStaticShapes[id - 1], top, level);
       if (bits >= smallest) continue;
       smallest = bits;
       choice.id = id;
       choice.top = top;
-      choice.lengths = lengths;
     }
   }
+  if (choice.id != 0) static_lengths(choice.id, choice.top, level, choice.lengths);
 }
 
 }  // namespace

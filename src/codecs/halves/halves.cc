@@ -33,8 +33,8 @@ constexpr CodecInfo kFp16Info = {
 
 class Fp16 final : public ElementwiseCodec<> {
  public:
-  explicit Fp16(const ElementKernels<>& kernels) noexcept
-      : ElementwiseCodec(kFp16Info, kernels, Field{"float16 values", 16}) {}
+  explicit Fp16(TargetId target) noexcept
+      : ElementwiseCodec(kFp16Info, kernels_for(target).fp16, target, Field{"float16 values", 16}) {}
 
  private:
   Status check_codes(const PartView& in, std::uint64_t count) const override {
@@ -45,12 +45,12 @@ class Fp16 final : public ElementwiseCodec<> {
 };
 
 Result<std::unique_ptr<const Codec>> make_bf16(const ParsedSpec&, TargetId target) {
-  return std::make_unique<const ElementwiseCodec<>>(kBf16Info, kernels_for(target).bf16,
+  return std::make_unique<const ElementwiseCodec<>>(kBf16Info, kernels_for(target).bf16, target,
                                                     Field{"bf16 values", 16});
 }
 
 Result<std::unique_ptr<const Codec>> make_fp16(const ParsedSpec&, TargetId target) {
-  return std::make_unique<const Fp16>(kernels_for(target).fp16);
+  return std::make_unique<const Fp16>(target);
 }
 
 }  // namespace

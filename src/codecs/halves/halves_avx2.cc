@@ -85,10 +85,6 @@ struct Fp16 {
   }
 };
 
-bool all_finite(const float* in, const float* residual, std::uint64_t count) {
-  return largest_magnitude(in, residual, count) < kInfinityBits;
-}
-
 // Eight, from element `i` on. `residual` null: nothing to add.
 template <class Format>
 [[gnu::always_inline]] inline typename Format::Codes round_with_feedback(const float* in,
@@ -184,7 +180,7 @@ std::uint64_t find_refused(const std::byte* payload, std::uint64_t count) {
 }  // namespace
 
 extern constexpr Kernels kKernels = {
-    .bf16 = {nullptr, encode<Bf16>, nullptr, decode_overwrite<Bf16>, decode_accumulate<Bf16>},
-    .fp16 = {all_finite, encode<Fp16>, find_refused, decode_overwrite<Fp16>, decode_accumulate<Fp16>}};
+    .bf16 = {encode<Bf16>, nullptr, decode_overwrite<Bf16>, decode_accumulate<Bf16>},
+    .fp16 = {encode<Fp16>, find_refused, decode_overwrite<Fp16>, decode_accumulate<Fp16>}};
 
 }  // namespace deltawire::halves::DELTAWIRE_TARGET

@@ -33,10 +33,6 @@ std::uint16_t stored(const std::byte* payload, std::uint64_t i) noexcept {
   return load_le<std::uint16_t>(payload + i * kValueBytes);
 }
 
-bool all_finite(const float* in, const float* residual, std::uint64_t count) {
-  return largest_magnitude(in, residual, count) < kInfinityBits;
-}
-
 template <class Format>
 void encode(const float* in, const float* residual, float* left, std::uint64_t count, std::byte* payload) {
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -82,7 +78,7 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float scal
 }  // namespace
 
 extern constexpr Kernels kKernels = {
-    .bf16 = {nullptr, encode<Bf16>, nullptr, decode_overwrite<Bf16>, decode_accumulate<Bf16>},
-    .fp16 = {all_finite, encode<Fp16>, find_refused, decode_overwrite<Fp16>, decode_accumulate<Fp16>}};
+    .bf16 = {encode<Bf16>, nullptr, decode_overwrite<Bf16>, decode_accumulate<Bf16>},
+    .fp16 = {encode<Fp16>, find_refused, decode_overwrite<Fp16>, decode_accumulate<Fp16>}};
 
 }  // namespace deltawire::halves::DELTAWIRE_TARGET

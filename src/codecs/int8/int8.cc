@@ -27,13 +27,15 @@ constexpr CodecInfo kInfo = {
 
 class Int8 final : public FixedCodec {
  public:
-  explicit Int8(const Kernels& kernels) noexcept
-      : FixedCodec(kInfo, Field{"int8 codes", 8}), kernels_(kernels) {}
+  explicit Int8(TargetId target) noexcept
+      : FixedCodec(kInfo, Field{"int8 codes", 8}),
+        kernels_(kernels_for(target)),
+        addends_(addends::kernels_for(target)) {}
 
  private:
   Result<Scalars> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
-    const std::uint32_t largest = kernels_.sum_up(first);
+    const std::uint32_t largest = addends_.add_up(first);
     if (largest >= kInfinityBits) return not_finite();
     const float step = step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
     kernels_.encode(second, step, payload);
@@ -64,10 +66,11 @@ class Int8 final : public FixedCodec {
   }
 
   const Kernels& kernels_;
+  const addends::Kernels& addends_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
-  return std::make_unique<const Int8>(kernels_for(target));
+  return std::make_unique<const Int8>(target);
 }
 
 }  // namespace

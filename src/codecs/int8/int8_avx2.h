@@ -5,8 +5,9 @@
 
 #include <immintrin.h>
 
+#include "base/prefetch.h"
 #include "codecs/int8/int8_ops.h"
-#include "codecs/kernels/addends_avx2.h"
+#include "codecs/kernels/vectors_avx2.h"
 
 namespace deltawire::int8::DELTAWIRE_TARGET {
 

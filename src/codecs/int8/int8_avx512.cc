@@ -4,7 +4,6 @@
 
 #include "codecs/int8/int8_avx2.h"
 #include "codecs/int8/int8_encode_ops.h"
-#include "codecs/kernels/addends_avx2.h"
 
 namespace deltawire::int8::DELTAWIRE_TARGET {
 
@@ -54,16 +53,12 @@ struct Lanes {
   }
 };
 
-std::uint32_t sum_up(const Addends& x) {
-  return add_up_avx2(x);
-}
-
 void encode(const Addends& x, float step, std::byte* payload) {
   encode_by<Lanes>(x, step, payload);
 }
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {sum_up, encode, find_bad_code, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {encode, find_bad_code, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

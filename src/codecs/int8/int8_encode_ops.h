@@ -44,8 +44,7 @@ template <class Lanes>
 
 // Returns how many values whole steps took.
 template <class Lanes, bool kAdds, bool kKeeps>
-[[gnu::always_inline]] inline std::uint64_t encode_whole(const Addends& x, float step,
-                                                         std::byte* payload) noexcept {
+[[gnu::always_inline]] inline std::uint64_t encode_whole(Addends x, float step, std::byte* payload) noexcept {
   constexpr std::uint64_t kStep = kVectors * Lanes::kCount;
   const float inverse = 1.0F / step;
   std::uint64_t i = 0;

@@ -3,7 +3,6 @@
 #include <arm_neon.h>
 
 #include "codecs/int8/int8_encode_ops.h"
-#include "codecs/kernels/addends_neon.h"
 
 namespace deltawire::int8::DELTAWIRE_TARGET {
 
@@ -16,7 +15,8 @@ struct Lanes {
 
   template <bool kAdds>
   [[gnu::always_inline]] static Floats load(const Addends& x, std::uint64_t i) noexcept {
-    return four_of<kAdds>(x, i);
+    const float32x4_t in = vld1q_f32(x.in + i);
+    return kAdds ? vaddq_f32(in, vld1q_f32(x.residual + i)) : in;
   }
   [[gnu::always_inline]] static void store(float* to, Floats floats) noexcept { vst1q_f32(to, floats); }
   [[gnu::always_inline]] static Floats all(float value) noexcept { return vdupq_n_f32(value); }
@@ -49,10 +49,6 @@ struct Lanes {
     vst1q_u8(reinterpret_cast<std::uint8_t*>(payload), vreinterpretq_u8_s8(packed));
   }
 };
-
-std::uint32_t sum_up(const Addends& x) {
-  return add_up_neon(x);
-}
 
 void encode(const Addends& x, float step, std::byte* payload) {
   encode_by<Lanes>(x, step, payload);
@@ -128,6 +124,6 @@ bool decode_accumulate(const std::byte* payload, std::uint64_t count, float step
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {sum_up, encode, find_bad_code, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {encode, find_bad_code, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

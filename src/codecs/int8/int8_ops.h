@@ -12,10 +12,6 @@
 namespace deltawire::int8 {
 
 struct Kernels {
-  // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any isn't
-  // finite.
-  std::uint32_t (*sum_up)(const Addends& x);
-
   // payload = codes of x at `step`; left, where that is wanted, = what they leave. REQUIRES: no |x| is larger
   // than the one for which step_for() made the step.
   void (*encode)(const Addends& x, float step, std::byte* payload);

@@ -6,10 +6,6 @@ namespace deltawire::int8::DELTAWIRE_TARGET {
 
 namespace {
 
-std::uint32_t sum_up(const Addends& x) {
-  return add_up(x);
-}
-
 void encode(const Addends& x, float step, std::byte* payload) {
   // Where step is 0 all values are: 1 gives the code 0 without 0/0.
   const float divisor = step > 0 ? step : 1.0F;
@@ -47,6 +43,6 @@ bool decode_accumulate(const std::byte* payload, std::uint64_t count, float step
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {sum_up, encode, find_bad_code, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {encode, find_bad_code, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

@@ -109,28 +109,6 @@ TEST(Int8, EveryTargetFindsTheNearestCodeNextToTies) {
   }
 }
 
-// Every lane counts, and what stands before or behind the vectors, in arrays that are streamed, too.
-TEST(Int8, EveryTargetFindsTheLargestSum) {
-  constexpr std::size_t kLong = std::size_t{1} << 22;
-  std::vector<float> in(kLong + 37, 1);
-  std::vector<float> residual(in.size(), -0.5F);
-  std::vector<float> left(in.size() + 1);
-  for (const TargetId target : testing::runnable_targets()) {
-    const int8::Kernels& kernels = int8::kernels_for(target);
-    const auto expect_found = [&](std::size_t count, std::size_t place) {
-      in[place] = -7;
-      EXPECT_EQ(kernels.sum_up({in.data(), nullptr, nullptr, count}), bits_of(7)) << place;
-      EXPECT_EQ(kernels.sum_up({in.data(), nullptr, left.data() + 1, count}), bits_of(7)) << place;
-      EXPECT_EQ(kernels.sum_up({in.data(), residual.data(), nullptr, count}), bits_of(7.5F)) << place;
-      EXPECT_EQ(kernels.sum_up({in.data(), residual.data(), left.data() + 1, count}), bits_of(7.5F)) << place;
-      EXPECT_EQ(left[1 + place], -7.5F);
-      in[place] = 1;
-    };
-    for (std::size_t place = 0; place < 100; ++place) expect_found(100, place);
-    for (const std::size_t place : {std::size_t{0}, kLong / 2, in.size() - 1}) expect_found(in.size(), place);
-  }
-}
-
 TEST(Int8, StepIsTheSmallestThatReachesTheLargest) {
   for (const float largest : {1.0F, 0.3F, 0.1F, 3.0e38F, 1e-38F, 190 * kTiniest, kTiniest, 127 * kTiniest}) {
     const float step = int8::step_for(largest);

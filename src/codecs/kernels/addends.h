@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
+#include "codecs/target_id.h"
 
 namespace deltawire {
 
@@ -13,6 +14,7 @@ struct Addends {
   const float* residual = nullptr;  // null: x = in
   float* left = nullptr;            // where a kernel's result goes: in place or apart. Null: nowhere
   std::uint64_t count = 0;
+  bool streamed = false;  // `left`, apart from both, will have left the caches before it is read
 };
 
 [[gnu::always_inline]] inline float sum_at(const Addends& x, std::uint64_t i) noexcept {
@@ -23,21 +25,21 @@ struct Addends {
 [[gnu::always_inline]] inline Addends some_of(const Addends& x, std::uint64_t at,
                                               std::uint64_t count) noexcept {
   return {x.in + at, x.residual != nullptr ? x.residual + at : nullptr,
-          x.left != nullptr ? x.left + at : nullptr, count};
+          x.left != nullptr ? x.left + at : nullptr, count, x.streamed};
 }
 
-// left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any x isn't
-// finite.
-[[gnu::always_inline]] inline std::uint32_t add_up(const Addends& x) noexcept {
-  if (x.left == nullptr) return largest_magnitude(x.in, x.residual, x.count);
-  std::uint32_t largest = 0;
-  for (std::uint64_t i = 0; i < x.count; ++i) {
-    const float sum = sum_at(x, i);
-    const std::uint32_t bits = magnitude_bits(sum);
-    largest = bits > largest ? bits : largest;
-    x.left[i] = sum;
-  }
-  return largest;
-}
+// The pass that most codecs begin with.
+namespace addends {
+
+struct Kernels {
+  // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any x isn't
+  // finite. By value: stores of vectors may alias whatever lies in memory.
+  std::uint32_t (*add_up)(Addends x);
+};
+
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
+
+}  // namespace addends
 
 }  // namespace deltawire

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codecs/kernels/fault.h"
+#include "codecs/kernels/chunk_bytes.h"
 
 namespace deltawire::base3 {
 

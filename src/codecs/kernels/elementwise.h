@@ -10,12 +10,8 @@ namespace deltawire {
 // the codec has one.
 template <class... Shape>
 struct ElementKernels {
-  // Whether every in + residual is. `residual` may be null, here and below: 0. Null in codecs that carry NaN
-  // and Inf.
-  bool (*all_finite)(const float* in, const float* residual, std::uint64_t count) = nullptr;
-
-  // payload = the codes of in + residual; left = what they leave, in the residual's place or apart from it;
-  // null where `residual` is. REQUIRES: all finite, where there is all_finite.
+  // payload = the codes of in + residual (null: 0); left = what they leave, in the residual's place or apart
+  // from it; null where `residual` is. REQUIRES of a codec that is finite_only: all finite.
   void (*encode)(const float* in, const float* residual, float* left, std::uint64_t count, Shape... shape,
                  std::byte* payload) = nullptr;
 

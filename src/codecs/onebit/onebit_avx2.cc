@@ -6,8 +6,9 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/addends_avx2.h"
+#include "base/prefetch.h"
 #include "codecs/kernels/lanes.h"
+#include "codecs/kernels/vectors_avx2.h"
 #include "codecs/onebit/onebit_ops.h"
 
 namespace deltawire::onebit::DELTAWIRE_TARGET {
@@ -59,7 +60,7 @@ double sum_of(const __m256d (&vectors)[kSumLanes / 4]) noexcept {
 
 // Adds whole steps of a block to its state.
 template <bool kAdds, bool kKeeps, bool kStreams>
-[[gnu::always_inline]] inline void split_whole(const Addends& x, std::uint64_t end, std::byte* payload,
+[[gnu::always_inline]] inline void split_whole(Addends x, std::uint64_t end, std::byte* payload,
                                                State& state) noexcept {
   for (std::uint64_t i = 0; i < end; i += kStep) {
     std::uint32_t bits = 0;
@@ -124,7 +125,7 @@ Sides split(const Addends& x, std::byte* payload) {
 }
 
 template <bool kAdds>
-[[gnu::always_inline]] inline std::uint64_t take_whole(const Addends& x, Means means) noexcept {
+[[gnu::always_inline]] inline std::uint64_t take_whole(Addends x, Means means) noexcept {
   const __m256 high = _mm256_set1_ps(means.high);
   const __m256 low = _mm256_set1_ps(means.low);
   std::uint64_t i = 0;

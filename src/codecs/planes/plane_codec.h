@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "codecs/kernels/fault.h"
+#include "codecs/kernels/chunk_bytes.h"
 #include "codecs/spec_string.h"
 #include "deltawire/codec.h"
 

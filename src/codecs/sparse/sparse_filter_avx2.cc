@@ -4,7 +4,7 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "codecs/kernels/compaction_avx2.h"
+#include "codecs/kernels/vectors_avx2.h"
 #include "codecs/sparse/sparse_scan_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {

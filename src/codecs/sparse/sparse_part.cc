@@ -113,10 +113,11 @@ ValueCode code_for(ValueFormat format, std::uint32_t largest) noexcept {
   return {format, int8::step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)))};
 }
 
-void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements& sent) {
-  assert(part.left == nullptr || sent.count <= part.count);
+void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements& sent, std::uint64_t begin,
+                  std::uint64_t end) {
+  assert(part.left == nullptr || (begin <= end && end <= part.count && sent.count <= end - begin));
   if (part.left == nullptr) return;
-  if (part.left == part.residual) kernels.add(part.in, part.left, part.count);
+  if (part.left == part.residual) kernels.add(part.in + begin, part.left + begin, end - begin);
   kernels.subtract_elements(part.left, sent);
 }
 

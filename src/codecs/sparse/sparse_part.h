@@ -131,8 +131,9 @@ class PartCodec : public Codec {
 Result<PartCoder> part_coder(std::string_view codec, const ParsedSpec& spec, TargetId target);
 Result<PartCoder> part_coder_with_bins(std::string_view codec, const ParsedSpec& spec, TargetId target);
 
-// Completes the new residual, where there is one: x, less what was sent. REQUIRES: x is there already, where
-// it lies apart from the old one.
-void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements& sent);
+// Completes the new residual of the elements from `begin` to `end`, where there is one: x, less what was
+// sent. REQUIRES: x is there already, where it lies apart from the old one.
+void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements& sent, std::uint64_t begin,
+                  std::uint64_t end);
 
 }  // namespace deltawire::sparse

@@ -25,7 +25,7 @@ enum class Left { kNowhere, kStored, kStreamed };
 // append(lists, at, x), the candidates of all lanes.
 template <class Lanes, bool kResidual, Left kLeft>
 struct Scan {
-  const SelectInput& input;
+  const SelectInput input;  // a copy: stores of vectors may alias what lies in memory
   Candidates* lists;
   Lanes lanes;
 

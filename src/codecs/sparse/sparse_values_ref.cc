@@ -8,10 +8,6 @@
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {
 
-std::uint32_t sum_up(const Addends& x) {
-  return add_up(x);
-}
-
 Collected collect(const Addends& x, std::uint64_t from, std::uint32_t least, std::uint32_t* positions,
                   float* values) {
   Collected found{0, from};

@@ -20,6 +20,7 @@
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/threelc/threelc_ops.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::threelc {
 
@@ -107,8 +108,11 @@ void describe_chunk(const ChunkBytes& chunk, std::vector<Section>& sections) {
 
 class Threelc final : public Codec {
  public:
-  Threelc(const Parameters& parameters, const Kernels& kernels) noexcept
-      : Codec(kInfo), parameters_(parameters), kernels_(kernels) {}
+  Threelc(const Parameters& parameters, TargetId target) noexcept
+      : Codec(kInfo),
+        parameters_(parameters),
+        kernels_(kernels_for(target)),
+        addends_(addends::kernels_for(target)) {}
 
   std::string spec() const override {
     const std::string own = spec_with(parameters_.s);
@@ -136,9 +140,10 @@ class Threelc final : public Codec {
     const std::uint64_t threads = static_cast<std::uint64_t>(Workers::threads(exec.workers));
     const std::uint64_t lanes = std::min(threads, most_lanes(part.count));
     Workers* const workers = lanes > 1 ? exec.workers : nullptr;
-    ASSIGN_OR_RETURN(const auto scale, find_scale(part, workers));
-    if (lanes > 1) return share_chunks(part, scale, out, exec, lanes);
-    return encode_chunks(part, scale, out, exec.scratch);
+    const auto [first, second] = two_passes(part);
+    ASSIGN_OR_RETURN(const auto scale, find_scale(first, workers));
+    if (lanes > 1) return share_chunks(second, scale, out, exec, lanes);
+    return encode_chunks(second, scale, out, exec.scratch);
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
@@ -181,10 +186,8 @@ class Threelc final : public Codec {
            ",runs=" + (parameters_.runs ? "on" : "off");
   }
 
-  // In place it reads all values and writes none, so that an error leaves the residual as it was. Apart, the
-  // sums go to where the new residual will be.
-  Result<Scale> find_scale(const PartSource& source, Workers* workers) const {
-    const std::uint32_t largest = find_largest(source, workers);
+  Result<Scale> find_scale(const Addends& part, Workers* workers) const {
+    const std::uint32_t largest = find_largest(part, workers);
     if (largest >= kInfinityBits) return not_finite();
     const Scale scale = scale_for(std::bit_cast<float>(largest), parameters_.s);
     if (std::isfinite(scale.m)) return scale;
@@ -194,18 +197,13 @@ class Threelc final : public Codec {
   }
 
   // From the last block to the first: the first ones are then still in the caches when chunks are encoded.
-  std::uint32_t find_largest(const PartSource& source, Workers* workers) const {
+  std::uint32_t find_largest(const Addends& part, Workers* workers) const {
     const std::uint64_t block = std::uint64_t{1} << (workers != nullptr ? 17 : 19);
-    float* const sum = is_apart(source) && source.residual != nullptr ? source.left : nullptr;
-    const bool streamed = source.count * sizeof(float) >= kStreamedBytes;
-    const std::uint64_t blocks = ceil_div(source.count, block);
+    const std::uint64_t blocks = ceil_div(part.count, block);
     std::atomic<std::uint32_t> largest = 0;
     Workers::share(workers, blocks, [&](std::size_t i) {
       const std::uint64_t at = (blocks - 1 - i) * block;
-      const Addends addends{source.in + at, source.residual != nullptr ? source.residual + at : nullptr,
-                            sum != nullptr ? sum + at : nullptr, std::min(block, source.count - at),
-                            streamed};
-      const std::uint32_t found = kernels_.largest(addends);
+      const std::uint32_t found = addends_.add_up(some_of(part, at, std::min(block, part.count - at)));
       for (std::uint32_t so_far = largest; so_far < found;) {
         if (largest.compare_exchange_weak(so_far, found)) break;
       }
@@ -213,26 +211,18 @@ class Threelc final : public Codec {
     return largest;
   }
 
-  static bool is_apart(const PartSource& source) noexcept { return source.left != source.residual; }
-
-  static QuantizeInput chunk_input(const PartSource& source, const Scale& scale,
-                                   std::uint64_t chunk) noexcept {
-    const std::uint64_t at = chunk * kChunkElements;
-    QuantizeInput input{source.in + at, nullptr, nullptr,
-                        elements_of_chunk(source.count, chunk, kChunkElements), scale};
-    if (source.left != nullptr) {
-      input.left = source.left + at;
-      (is_apart(source) ? input.in : input.residual) = input.left;
-    }
-    return input;
+  static QuantizeInput chunk_input(const Addends& part, const Scale& scale, std::uint64_t chunk) noexcept {
+    const std::uint32_t count = elements_of_chunk(part.count, chunk, kChunkElements);
+    const Addends some = some_of(part, chunk * kChunkElements, count);
+    return {some.in, some.residual, some.left, count, scale};
   }
 
-  EncodedPart encode_chunks(const PartSource& source, const Scale& scale, const PartBuffer& out,
+  EncodedPart encode_chunks(const Addends& part, const Scale& scale, const PartBuffer& out,
                             MutBytes scratch) const {
-    const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
+    const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
-      written += encode_chunk(chunk_input(source, scale, i), out.payload.data() + written, scratch);
+      written += encode_chunk(chunk_input(part, scale, i), out.payload.data() + written, scratch);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
     return encoded(written, chunks, scale);
@@ -240,16 +230,15 @@ class Threelc final : public Codec {
 
   // The same by several threads, which take a chunk each: it has a place of the size that it takes at most,
   // and all are moved together when all are coded.
-  EncodedPart share_chunks(const PartSource& source, const Scale& scale, const PartBuffer& out,
-                           const Exec& exec, std::uint64_t lanes) const {
+  EncodedPart share_chunks(const Addends& part, const Scale& scale, const PartBuffer& out, const Exec& exec,
+                           std::uint64_t lanes) const {
     assert(exec.scratch.size() >= lanes * lane_scratch(kChunkElements));
     constexpr std::uint64_t kPlace = 1 + packed_bytes(kChunkElements);
-    const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
+    const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     const std::uint64_t lane_bytes = lane_scratch(kChunkElements);
     share_by_lanes(exec.workers, lanes, chunks, [&](std::size_t lane, std::size_t i) {
       const MutBytes scratch = exec.scratch.subspan(lane * lane_bytes, lane_bytes);
-      out.chunk_ends[i] =
-          encode_chunk(chunk_input(source, scale, i), out.payload.data() + i * kPlace, scratch);
+      out.chunk_ends[i] = encode_chunk(chunk_input(part, scale, i), out.payload.data() + i * kPlace, scratch);
       return true;
     });
     std::uint32_t written = 0;
@@ -348,6 +337,7 @@ class Threelc final : public Codec {
 
   Parameters parameters_;
   const Kernels& kernels_;
+  const addends::Kernels& addends_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
@@ -357,7 +347,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   ASSIGN_OR_RETURN(const auto mode, choice_parameter(spec, "mode", kModes, 0));
   ASSIGN_OR_RETURN(const auto runs, choice_parameter(spec, "runs", kRuns, 0));
   ASSIGN_OR_RETURN(const auto pull, pull_parameter(spec, "s", {.low = kLeastS, .high = 2}));
-  return std::make_unique<const Threelc>(Parameters{s, mode == 0, runs == 0, pull}, kernels_for(target));
+  return std::make_unique<const Threelc>(Parameters{s, mode == 0, runs == 0, pull}, target);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/threelc/threelc_ops.h"
 #include "codecs/threelc/threelc_rice_ops.h"
@@ -15,71 +14,10 @@
 
 namespace deltawire::threelc::DELTAWIRE_TARGET {
 
-// The largest magnitude, and quantization.
+// Quantization.
 namespace {
 
 constexpr std::uint32_t kLanes = 8;
-
-// The largest magnitudes of what was added so far, in four independent vectors.
-struct Largest {
-  __m256i of[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
-                   _mm256_setzero_si256()};
-
-  [[gnu::always_inline]] void add(unsigned place, __m256 x) noexcept {
-    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(kMagnitudeMask));
-    of[place] = _mm256_max_epu32(of[place], bits);
-  }
-  [[gnu::always_inline]] std::uint32_t value() const noexcept {
-    alignas(32) std::uint32_t lanes[kLanes];
-    const __m256i all = _mm256_max_epu32(_mm256_max_epu32(of[0], of[1]), _mm256_max_epu32(of[2], of[3]));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), all);
-    std::uint32_t largest = 0;
-    for (const std::uint32_t lane : lanes) largest = lane > largest ? lane : largest;
-    return largest;
-  }
-};
-
-// `count` of the addends, from `at` on, by the reference's kernel: those that fill no vector.
-std::uint32_t largest_of_few(const Addends& addends, std::uint64_t at, std::uint64_t count) noexcept {
-  return kernels_for(TargetId::kReference)
-      .largest({addends.in + at, addends.residual != nullptr ? addends.residual + at : nullptr,
-                addends.sum != nullptr ? addends.sum + at : nullptr, count, false});
-}
-
-template <bool kAdds, bool kKeeps, bool kStreams>
-std::uint32_t largest_of(const Addends& addends) noexcept {
-  Largest largest;
-  std::uint64_t begin = 0;
-  if (kStreams) {  // sums past the caches go to whole lines
-    begin = (64 - bit_cast<std::uintptr_t>(addends.sum) % 64) % 64 / sizeof(float);
-    begin = begin < addends.count ? begin : addends.count;
-  }
-  // In variables of their own, which no sum that is stored can change.
-  const float* const in = addends.in;
-  const float* const residual = addends.residual;
-  float* const sum = addends.sum;
-  const std::uint64_t count = addends.count;
-  std::uint64_t i = begin;
-  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
-    for (unsigned place = 0; place < 4; ++place) {
-      const std::uint64_t at = i + place * kLanes;
-      __m256 x = _mm256_loadu_ps(in + at);
-      if (kAdds) x = _mm256_add_ps(x, _mm256_loadu_ps(residual + at));
-      if (kStreams) {
-        _mm256_stream_ps(sum + at, x);
-      } else if (kKeeps) {
-        _mm256_storeu_ps(sum + at, x);
-      }
-      largest.add(place, x);
-    }
-  }
-  if (kStreams) _mm_sfence();
-  const std::uint32_t of_rest[] = {largest.value(), largest_of_few(addends, 0, begin),
-                                   largest_of_few(addends, i, addends.count - i)};
-  std::uint32_t most = 0;
-  for (const std::uint32_t each : of_rest) most = each > most ? each : most;
-  return most;
-}
 
 // Eight values: -1, 0 or +1 in each 32-bit lane; their new residual is stored.
 template <bool kAdds, bool kKeeps>
@@ -142,12 +80,6 @@ struct Row {
 };
 
 }  // namespace
-
-std::uint32_t largest(const Addends& addends) {
-  if (addends.residual == nullptr) return largest_of<false, false, false>(addends);
-  if (addends.sum == nullptr) return largest_of<true, false, false>(addends);
-  return addends.streamed ? largest_of<true, true, true>(addends) : largest_of<true, true, false>(addends);
-}
 
 Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps) {
   return quantize_by<Row>(input, packed, maps);
@@ -314,6 +246,6 @@ bool expand_runs(const ChunkBytes& codes, std::byte* packed, std::uint32_t bytes
   return expand_by<Block32>(codes, packed, bytes);
 }
 
-extern constexpr Kernels kKernels = {largest, quantize, zero_runs, rice, decode_chunk};
+extern constexpr Kernels kKernels = {quantize, zero_runs, rice, decode_chunk};
 
 }  // namespace deltawire::threelc::DELTAWIRE_TARGET

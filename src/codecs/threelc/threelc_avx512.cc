@@ -6,9 +6,7 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "base/float_bits.h"
 #include "base/little_endian.h"
-#include "base/prefetch.h"
 #include "codecs/threelc/threelc_avx2.h"
 #include "codecs/threelc/threelc_ops.h"
 #include "codecs/threelc/threelc_rice_ops.h"
@@ -16,79 +14,10 @@
 
 namespace deltawire::threelc::DELTAWIRE_TARGET {
 
-// The largest magnitude, and quantization.
+// Quantization.
 namespace {
 
 constexpr std::uint32_t kLanes = 16;
-
-__mmask16 first_lanes(std::uint64_t lanes) noexcept {
-  return static_cast<__mmask16>((std::uint32_t{1} << lanes) - 1);
-}
-
-__m512i magnitudes(__m512 x) noexcept {
-  return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(kMagnitudeMask));
-}
-
-// The largest magnitudes of what was added so far, in four independent vectors.
-struct Largest {
-  __m512i of[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
-                   _mm512_setzero_si512()};
-
-  [[gnu::always_inline]] void add(unsigned place, __m512 x) noexcept {
-    of[place] = _mm512_max_epu32(of[place], magnitudes(x));
-  }
-  [[gnu::always_inline]] std::uint32_t value() const noexcept {
-    return _mm512_reduce_max_epu32(
-        _mm512_max_epu32(_mm512_max_epu32(of[0], of[1]), _mm512_max_epu32(of[2], of[3])));
-  }
-};
-
-template <bool kAdds>
-__m512 load_x(const Addends& addends, std::uint64_t i) noexcept {
-  const __m512 in = _mm512_loadu_ps(addends.in + i);
-  return kAdds ? _mm512_add_ps(in, _mm512_loadu_ps(addends.residual + i)) : in;
-}
-
-// Fewer than 16.
-template <bool kAdds, bool kKeeps>
-void add_few(const Addends& addends, std::uint64_t i, std::uint64_t count, Largest& largest) noexcept {
-  const __mmask16 lanes = first_lanes(count);
-  __m512 x = _mm512_maskz_loadu_ps(lanes, addends.in + i);
-  if (kAdds) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, addends.residual + i));
-  if (kKeeps) _mm512_mask_storeu_ps(addends.sum + i, lanes, x);
-  largest.add(0, x);
-}
-
-template <bool kAdds, bool kKeeps, bool kStreams>
-std::uint32_t largest_of(const Addends& addends) noexcept {
-  Largest largest;
-  std::uint64_t i = 0;
-  if (kStreams) {  // sums past the caches go to whole lines
-    i = (64 - bit_cast<std::uintptr_t>(addends.sum) % 64) % 64 / sizeof(float);
-    i = i < addends.count ? i : addends.count;
-    add_few<kAdds, kKeeps>(addends, 0, i, largest);
-  }
-  for (; i + 4 * kLanes <= addends.count; i += 4 * kLanes) {
-    prefetch_page(addends.in + i, sizeof(float) * 4 * kLanes);
-    if (kAdds) prefetch_page(addends.residual + i, sizeof(float) * 4 * kLanes);
-    for (unsigned place = 0; place < 4; ++place) {
-      const std::uint64_t at = i + place * kLanes;
-      const __m512 x = load_x<kAdds>(addends, at);
-      if (kStreams) {
-        _mm512_stream_ps(addends.sum + at, x);
-      } else if (kKeeps) {
-        _mm512_storeu_ps(addends.sum + at, x);
-      }
-      largest.add(place, x);
-    }
-  }
-  for (; i < addends.count; i += kLanes) {
-    const std::uint64_t left = addends.count - i;
-    add_few<kAdds, kKeeps>(addends, i, left < kLanes ? left : kLanes, largest);
-  }
-  if (kStreams) _mm_sfence();
-  return largest.value();
-}
 
 // Which of 64 values become +1, and which -1.
 struct Digits {
@@ -141,12 +70,6 @@ struct Row {
 };
 
 }  // namespace
-
-std::uint32_t largest(const Addends& addends) {
-  if (addends.residual == nullptr) return largest_of<false, false, false>(addends);
-  if (addends.sum == nullptr) return largest_of<true, false, false>(addends);
-  return addends.streamed ? largest_of<true, true, true>(addends) : largest_of<true, true, false>(addends);
-}
 
 Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps) {
   return quantize_by<Row>(input, packed, maps);
@@ -337,6 +260,6 @@ std::uint32_t zero_runs(const std::byte* packed, std::uint32_t bytes, std::byte*
   return zero_runs_by<Block32>(packed, bytes, out);
 }
 
-extern constexpr Kernels kKernels = {largest, quantize, zero_runs, rice, decode_chunk};
+extern constexpr Kernels kKernels = {quantize, zero_runs, rice, decode_chunk};
 
 }  // namespace deltawire::threelc::DELTAWIRE_TARGET

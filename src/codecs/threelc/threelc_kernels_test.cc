@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -161,32 +160,6 @@ class ThreelcEncodeKernels : public KernelsOfTarget {};
 INSTANTIATE_TEST_SUITE_P(Targets, ThreelcEncodeKernels, ::testing::ValuesIn(testing::beyond_reference()),
                          testing::target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreelcEncodeKernels);  // a build may have the reference alone
-
-TEST_P(ThreelcEncodeKernels, TheLargestIsFoundInEveryPlace) {
-  for (std::size_t count = 0; count <= 150; ++count) {
-    for (const std::size_t largest_at : {std::size_t{0}, count / 3, count - 1}) {
-      if (largest_at >= count) continue;
-      std::vector<float> in(count, -0.25F);
-      in[largest_at] = -3.5F;
-      const std::vector<float> residual(count, -0.125F);
-      Guarded<float> sum(count, count, 0);
-      for (const bool streamed : {false, true}) {
-        EXPECT_EQ(kernels_.largest({in.data(), residual.data(), sum.data(), count, streamed}),
-                  bits_of(3.625F));
-        ASSERT_TRUE(sum.intact()) << count;
-        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(sum.values()[i], in[i] + residual[i]) << i;
-      }
-      EXPECT_EQ(kernels_.largest({in.data(), residual.data(), nullptr, count, true}), bits_of(3.625F));
-      EXPECT_EQ(kernels_.largest({in.data(), nullptr, nullptr, count, true}), bits_of(3.5F));
-    }
-  }
-}
-
-TEST_P(ThreelcEncodeKernels, NaNIsTheLargest) {
-  std::vector<float> in(100, std::numeric_limits<float>::infinity());
-  in[70] = -std::numeric_limits<float>::quiet_NaN();
-  EXPECT_GT(kernels_.largest({in.data(), nullptr, nullptr, in.size(), false}), kInfinityBits);
-}
 
 TEST_P(ThreelcEncodeKernels, Quantize) {
   for (const std::uint32_t count : chunk_sizes()) {

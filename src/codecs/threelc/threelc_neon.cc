@@ -5,7 +5,6 @@
 #include <arm_neon.h>
 
 #include "base/bit_functions.h"
-#include "codecs/kernels/addends_neon.h"
 #include "codecs/kernels/gathered_neon.h"
 #include "codecs/threelc/threelc_ops.h"
 #include "codecs/threelc/threelc_rice_ops.h"
@@ -52,7 +51,7 @@ struct Block {
   uint8x16_t bytes[4];
 };
 
-// The largest magnitude, and quantization.
+// Quantization.
 
 constexpr std::uint32_t kLanes = 4;
 constexpr std::uint32_t kVector = 16;  // bytes
@@ -114,11 +113,6 @@ struct Row {
 };
 
 }  // namespace
-
-std::uint32_t largest(const Addends& addends) {
-  return add_up_neon(
-      {addends.in, addends.residual, addends.residual != nullptr ? addends.sum : nullptr, addends.count});
-}
 
 Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps) {
   return quantize_by<Row>(input, packed, maps);
@@ -291,6 +285,6 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target) {
   return whole ? decode_packed(chunk.at + 1, target) : decode_as_reference(chunk, target);
 }
 
-extern constexpr Kernels kKernels = {largest, quantize, zero_runs, reference::rice, decode_chunk};
+extern constexpr Kernels kKernels = {quantize, zero_runs, reference::rice, decode_chunk};
 
 }  // namespace deltawire::threelc::DELTAWIRE_TARGET

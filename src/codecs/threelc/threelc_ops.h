@@ -12,7 +12,6 @@
 #include "base/float_bits.h"
 #include "codecs/kernels/base3.h"
 #include "codecs/kernels/chunk_bytes.h"
-#include "codecs/kernels/fault.h"
 #include "codecs/kernels/rice.h"
 #include "codecs/target_id.h"
 
@@ -62,15 +61,6 @@ struct Scale {
 struct DigitMaps {
   std::byte* nonzero = nullptr;  // null: not wanted
   std::byte* negative = nullptr;
-};
-
-// x = in + residual, of a whole part.
-struct Addends {
-  const float* in = nullptr;
-  const float* residual = nullptr;  // null: 0
-  float* sum = nullptr;             // where x goes; null: not wanted
-  std::uint64_t count = 0;
-  bool streamed = false;  // the sums will have left the caches before they are read: see kStreamedBytes
 };
 
 // What to quantize is in + residual.
@@ -131,10 +121,6 @@ struct DecodeTarget {
 };
 
 struct Kernels {
-  // Largest bits of |in + residual| as unsigned integers: their order is the values' order, with Inf and NaN
-  // on top.
-  std::uint32_t (*largest)(const Addends& addends);
-
   // Quantizes a chunk: base 3^5 to `packed` (packed_bytes(count)), bit maps to `maps` where wanted
   // (map_bytes(count) each), the new residual to input.left.
   Quantized (*quantize)(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps);
@@ -164,7 +150,6 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
 
 // The kernels of the target that a file is compiled for.
 namespace DELTAWIRE_TARGET {
-std::uint32_t largest(const Addends& addends);
 Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps);
 std::uint32_t zero_runs(const std::byte* packed, std::uint32_t bytes, std::byte* out);
 std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& code, std::byte* out,

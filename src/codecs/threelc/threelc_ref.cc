@@ -5,13 +5,12 @@
 
 #include "base/bit_functions.h"
 #include "base/bits.h"
-#include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/threelc/threelc_ops.h"
 
 namespace deltawire::threelc::DELTAWIRE_TARGET {
 
-// The largest magnitude, and quantization.
+// Quantization.
 namespace {
 
 // Digits of one row (0, 1 or 2 for -1, 0 or +1), and its new residual. What is subtracted is m, 0 or -m, and
@@ -66,12 +65,6 @@ void count_zeros(const std::byte* packed, std::uint32_t bytes, Quantized& quanti
 }
 
 }  // namespace
-
-std::uint32_t largest(const Addends& addends) {
-  if (addends.sum == nullptr) return largest_magnitude(addends.in, addends.residual, addends.count);
-  for (std::uint64_t i = 0; i < addends.count; ++i) addends.sum[i] = addends.in[i] + addends.residual[i];
-  return largest_magnitude(addends.sum, nullptr, addends.count);
-}
 
 Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps) {
   Quantized quantized;
@@ -287,6 +280,6 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target) {
   }
 }
 
-extern constexpr Kernels kKernels = {largest, quantize, zero_runs, rice, decode_chunk};
+extern constexpr Kernels kKernels = {quantize, zero_runs, rice, decode_chunk};
 
 }  // namespace deltawire::threelc::DELTAWIRE_TARGET

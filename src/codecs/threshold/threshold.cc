@@ -48,7 +48,8 @@ struct Staging {
 
 class ThresholdCodec final : public sparse::PartCodec {
  public:
-  ThresholdCodec(float t, const PartCoder& coder) noexcept : PartCodec(kInfo, coder), t_(t) {}
+  ThresholdCodec(float t, const PartCoder& coder, TargetId target) noexcept
+      : PartCodec(kInfo, coder), t_(t), addends_(addends::kernels_for(target)) {}
 
   std::string spec() const override { return "threshold:t=" + canonical_number(t_) + coder().spec(); }
 
@@ -63,7 +64,7 @@ class ThresholdCodec final : public sparse::PartCodec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const auto [first, second] = two_passes(part);
-    const std::uint32_t largest = coder().kernels().sum_up(first);
+    const std::uint32_t largest = addends_.add_up(first);
     if (largest >= kInfinityBits) return not_finite();
     assert(exec.scratch.size() >= sizeof(Staging));
     auto& staging = *reinterpret_cast<Staging*>(exec.scratch.data());
@@ -73,39 +74,30 @@ class ThresholdCodec final : public sparse::PartCodec {
     for (std::uint64_t at = 0; at < part.count;) {
       const sparse::Collected found =
           coder().kernels().collect(second, at, least, staging.positions, staging.values);
-      if (found.count == 0 && at > 0) {
-        leave(part, at, found.next, {});
-        break;
+      const sparse::Elements sent{staging.positions, staging.values, found.count};
+      if (found.count > 0 || at == 0) {
+        coder().append({staging.positions, staging.values, found.count}, {code}, out, encoded);
       }
-      coder().append({staging.positions, staging.values, found.count}, {code}, out, encoded);
-      leave(part, at, found.next, {staging.positions, staging.values, found.count});
+      sparse::leave_unsent(coder().kernels(), part, sent, at, found.next);
       at = found.next;
     }
     return encoded;
   }
 
-  // Completes the new residual of the elements from `begin` to `end`.
-  void leave(const PartSource& part, std::uint64_t begin, std::uint64_t end,
-             const sparse::Elements& sent) const {
-    if (part.left == nullptr) return;
-    if (part.left == part.residual) {
-      coder().kernels().add(part.in + begin, part.left + begin, end - begin);
-    }
-    coder().kernels().subtract_elements(part.left, sent);
-  }
-
   float t_;
+  const addends::Kernels& addends_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr FloatRange kRange{.low = 1e-12F, .high = 1e12F, .default_value = 0.01F};
   ASSIGN_OR_RETURN(const auto t, float_parameter(spec, "t", kRange));
   ASSIGN_OR_RETURN(const auto coder, sparse::part_coder(kInfo.name, spec, target));
-  return std::make_unique<const ThresholdCodec>(t, coder);
+  return std::make_unique<const ThresholdCodec>(t, coder, target);
 }
 
 }  // namespace
 
-extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<sparse::kernels_for>};
+extern constinit const Registration kRegistration = {&kInfo, make,
+                                                     own_kernels<sparse::kernels_for, addends::kernels_for>};
 
 }  // namespace deltawire::threshold

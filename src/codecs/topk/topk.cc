@@ -176,7 +176,8 @@ class Topk final : public sparse::PartCodec {
       coder().append({chosen.positions + at, chosen.values + at, count}, code, out, encoded);
       at += count;
     } while (at < chosen.count);
-    sparse::leave_unsent(coder().kernels(), part, {chosen.positions, chosen.values, chosen.count});
+    sparse::leave_unsent(coder().kernels(), part, {chosen.positions, chosen.values, chosen.count}, 0,
+                         part.count);
     return encoded;
   }
 

@@ -4,7 +4,7 @@
 #include <cassert>
 #include <utility>
 
-#include "base/cached_copy.h"
+#include "base/copying.h"
 #include "base/errors.h"
 #include "base/little_endian.h"
 

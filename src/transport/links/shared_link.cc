@@ -8,7 +8,7 @@
 
 #include <sys/socket.h>
 
-#include "base/cached_copy.h"
+#include "base/copying.h"
 
 namespace deltawire {
 namespace {

@@ -37,6 +37,11 @@ class Judged : public ::testing::Test, protected MeshParts {
     return time_out_after(11s);
   }
 
+  static void expect_blamed(const Error& error, int suspect, const std::string& words) {
+    EXPECT_EQ(error.suspect, suspect);
+    EXPECT_TRUE(says(error, words)) << error.message;
+  }
+
   Operation& receive_ = post(1);
   ListedWaiter listed_{waiters, receive_, kStart, kStart + 10s};
   Waiter& wait_ = listed_.waiter;
@@ -58,9 +63,7 @@ TEST_F(Judged, TheChainOfWaitsIsFollowed) {
   hear(1, 6s);
   hear(2, 6s);
   announcer.on_waiting(peers[1], Waiting{2, 0});
-  const Error error = time_out_after(10s);
-  EXPECT_EQ(error.suspect, 2);
-  EXPECT_TRUE(says(error, "; rank 1 waits for rank 2; rank 2 waits for nobody: ")) << error.message;
+  expect_blamed(time_out_after(10s), 2, "; rank 1 waits for rank 2; rank 2 waits for nobody: ");
 }
 
 // What it said may be over by now.
@@ -68,10 +71,8 @@ TEST_F(Judged, TheChainEndsAtWhoAnswersNothing) {
   announcer.on_waiting(peers[1], Waiting{2, 0});
   announcer.ask(wait_, kStart + 5s);
   hear(2, 6s);
-  const Error error = time_out_after(10s);
-  EXPECT_EQ(error.suspect, 1);
-  EXPECT_TRUE(says(error, "; rank 1 waits for rank 2; rank 1 answers nothing, so it is frozen or cut off"))
-      << error.message;
+  expect_blamed(time_out_after(10s), 1,
+                "; rank 1 waits for rank 2; rank 1 answers nothing, so it is frozen or cut off");
 }
 
 // A little later than its deadline: another rank may know of a message that was lost.
@@ -97,12 +98,9 @@ TEST_F(Judged, WhoAnswersNothingAnyMoreIsToBlameForACircle) {
   announcer.on_waiting(peers[1], Waiting{2, 0});
   announcer.on_waiting(peers[2], Waiting{0, 0});
   ask_again({1});
-  const Error error = circle_ends();
-  EXPECT_EQ(error.suspect, 2);
-  EXPECT_TRUE(says(error,
-                   "; rank 1 waits for rank 2, rank 2 waits for rank 0; rank 2 answers nothing, so it is "
-                   "frozen or cut off; see its own log"))
-      << error.message;
+  expect_blamed(circle_ends(), 2,
+                "; rank 1 waits for rank 2, rank 2 waits for rank 0; rank 2 answers nothing, so it is "
+                "frozen or cut off; see its own log");
 }
 
 // The path between two others is cut: this rank hears it from one of them.
@@ -112,12 +110,9 @@ TEST_F(Judged, InACircleWhoIsDeafToAnotherIsToBlame) {
   announcer.on_waiting(peers[2], Waiting{1, 0});
   ask_again({1, 2});
   peers[2].deaf = 1;
-  const Error error = circle_ends();
-  EXPECT_EQ(error.suspect, 1);
-  EXPECT_TRUE(says(error,
-                   "; rank 1 waits for rank 2, rank 2 waits for rank 1; rank 2 says that rank 1's machine "
-                   "acknowledges nothing that it sends; check the network in this direction"))
-      << error.message;
+  expect_blamed(circle_ends(), 1,
+                "; rank 1 waits for rank 2, rank 2 waits for rank 1; rank 2 says that rank 1's machine "
+                "acknowledges nothing that it sends; check the network in this direction");
 }
 
 TEST_F(Judged, InACircleWhoseWordsDoNotArriveHereIsToBlame) {
@@ -125,9 +120,7 @@ TEST_F(Judged, InACircleWhoseWordsDoNotArriveHereIsToBlame) {
   announcer.on_waiting(peers[1], Waiting{0, 0});
   ask_again({1});
   peers[1].deaf = 0;
-  const Error error = circle_ends();
-  EXPECT_EQ(error.suspect, 1);
-  EXPECT_TRUE(says(error, "; rank 1 says that rank 0's machine acknowledges nothing")) << error.message;
+  expect_blamed(circle_ends(), 1, "; rank 1 says that rank 0's machine acknowledges nothing");
 }
 
 // Rank 2 was frozen as long as the deadline: rank 1 has just got what it waited for, and comes to its turn.
@@ -172,11 +165,9 @@ TEST_F(Judged, InACircleWhoAcknowledgesNothingIsToBlameAtOnce) {
   announcer.ask(wait_, kStart + 5s);
   hear(1, 6s);
   hear(2, 6s);
-  const Error error = time_out_after(10s);
-  EXPECT_EQ(error.suspect, 2);
-  EXPECT_TRUE(says(
-      error, "; rank 2 is heard, but its machine has acknowledged nothing that rank 0 has sent for 5000 ms"))
-      << error.message;
+  expect_blamed(
+      time_out_after(10s), 2,
+      "; rank 2 is heard, but its machine has acknowledged nothing that rank 0 has sent for 5000 ms");
 }
 
 // Another rank has used up the step's time before this wait began.

@@ -16,6 +16,12 @@ constexpr std::array kOptional{2, 3};
 // Rank `self` of four, of which 2 and 3 are optional.
 struct OneOfFour : MeshParts {
   explicit OneOfFour(int self = 0) : MeshParts(self, 4) { membership.set_optional(kOptional); }
+  void expect_failed(ErrorCode code, int suspect, const std::string& words) {
+    ASSERT_TRUE(consensus.failed());
+    EXPECT_EQ(consensus.failure().code, code);
+    EXPECT_EQ(consensus.failure().suspect, suspect);
+    EXPECT_TRUE(says(consensus.failure(), words));
+  }
 };
 
 TEST(Membership, NobodyIsOptionalAtFirst) {
@@ -98,19 +104,13 @@ TEST(Membership, WhomADroppedRankHasBlamedIsPassedOn) {
 TEST(Membership, WhoIsDroppedItselfHasFailed) {
   OneOfFour rank(3);
   rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
-  ASSERT_TRUE(rank.consensus.failed());
-  EXPECT_EQ(rank.consensus.failure().code, ErrorCode::kTimeout);
-  EXPECT_EQ(rank.consensus.failure().suspect, 3);
-  EXPECT_TRUE(says(rank.consensus.failure(), "rank 1 has dropped rank 3, this one, and the others go on"));
+  rank.expect_failed(ErrorCode::kTimeout, 3, "rank 1 has dropped rank 3, this one, and the others go on");
 }
 
 TEST(Membership, WhoDropsARequiredRankIsToBlame) {
   OneOfFour rank;
   rank.membership.on_dropped(rank.peers[1], Dropped{0, ErrorCode::kTimeout, "late"});
-  ASSERT_TRUE(rank.consensus.failed());
-  EXPECT_EQ(rank.consensus.failure().code, ErrorCode::kMismatch);
-  EXPECT_EQ(rank.consensus.failure().suspect, 1);
-  EXPECT_TRUE(says(rank.consensus.failure(), "rank 1 has dropped rank 0, which is not optional on rank 0"));
+  rank.expect_failed(ErrorCode::kMismatch, 1, "rank 1 has dropped rank 0, which is not optional on rank 0");
 }
 
 // Rank 3 blamed rank 1 before it departed; rank 1 lives, and says so by dropping it.

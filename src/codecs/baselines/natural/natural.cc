@@ -86,7 +86,8 @@ void decode_chunk(const std::byte* chunk, std::uint64_t count, const PartTarget&
 
 class Natural final : public FixedCodec {
  public:
-  Natural() noexcept : FixedCodec(kInfo, Field{"exponents", 8}, Field{"signs", 1}) {}
+  explicit Natural(TargetId target) noexcept
+      : FixedCodec(kInfo, Field{"exponents", 8}, Field{"signs", 1}), addends_(addends::kernels_for(target)) {}
 
   // By the paper's theorem 1, of its second moment: 9/8.
   double gain() const noexcept override { return std::sqrt(9.0 / 8); }
@@ -94,7 +95,7 @@ class Natural final : public FixedCodec {
  private:
   Result<Scalars> encode_codes(const PartSource& part, const Exec& exec, std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
-    const std::uint32_t largest = add_up(first);
+    const std::uint32_t largest = addends_.add_up(first);
     if (largest >= kInfinityBits) return not_finite();
     if (largest > kLargestBits) {
       return fail(ErrorCode::kRange,
@@ -130,14 +131,16 @@ class Natural final : public FixedCodec {
     }
     return {};
   }
+
+  const addends::Kernels& addends_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId) {
-  return std::make_unique<const Natural>();
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
+  return std::make_unique<const Natural>(target);
 }
 
 }  // namespace
 
-extern constinit const Registration kRegistration = {&kInfo, make};
+extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<addends::kernels_for>};
 
 }  // namespace deltawire::natural

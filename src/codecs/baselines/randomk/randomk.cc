@@ -111,12 +111,13 @@ void hand_out(const std::byte* values, const Draw& draw, const Run& run, const P
 
 class Randomk final : public Codec {
  public:
-  Randomk(float k, bool unbiased, ValueFormat values, const sparse::Kernels& value_kernels) noexcept
+  Randomk(float k, bool unbiased, ValueFormat values, TargetId target) noexcept
       : Codec(unbiased ? kUnbiasedInfo : kInfo),
         k_(k),
         unbiased_(unbiased),
         values_(values),
-        value_kernels_(value_kernels) {}
+        value_kernels_(sparse::kernels_for(target)),
+        addends_(addends::kernels_for(target)) {}
 
   // `values` came later: specs that don't name it keep their hash.
   std::string spec() const override {
@@ -142,7 +143,7 @@ class Randomk final : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const auto [first, second] = two_passes(part);
-    if (add_up(first) >= kInfinityBits) return not_finite();
+    if (addends_.add_up(first) >= kInfinityBits) return not_finite();
     const auto seed = static_cast<std::uint32_t>(CounterRng(exec.stream).at(0));
     const Draw draw = draw_of(seed, part.count);
     std::byte* const sent = is_plain() ? out.payload.data() : exec.scratch.data();
@@ -153,7 +154,7 @@ class Randomk final : public Codec {
     }
     const float step = is_plain() ? 0.0F : encode_values(sent, draw.kept, out.payload.data());
     if (part.left != nullptr) {
-      if (part.left == part.residual) add_up(second);
+      if (part.left == part.residual) addends_.add_up(second);
       take_sent(part.left, draw, sent);
     }
     EncodedPart encoded = write_fixed_ends(draw.kept, kChunkValues, value_bytes(values_), out.chunk_ends);
@@ -245,6 +246,7 @@ class Randomk final : public Codec {
   bool unbiased_;
   ValueFormat values_;
   const sparse::Kernels& value_kernels_;
+  const addends::Kernels& addends_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
@@ -253,11 +255,12 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
                    fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.01F}));
   ASSIGN_OR_RETURN(const auto unbiased, choice_parameter(spec, "unbiased", kSwitch, 0));
   ASSIGN_OR_RETURN(const auto values, sparse::values_parameter(spec));
-  return std::make_unique<const Randomk>(k, unbiased == 1, values, sparse::kernels_for(target));
+  return std::make_unique<const Randomk>(k, unbiased == 1, values, target);
 }
 
 }  // namespace
 
-extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<sparse::kernels_for>};
+extern constinit const Registration kRegistration = {&kInfo, make,
+                                                     own_kernels<sparse::kernels_for, addends::kernels_for>};
 
 }  // namespace deltawire::randomk

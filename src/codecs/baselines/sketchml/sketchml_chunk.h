@@ -8,7 +8,6 @@
 #include "base/bit_functions.h"
 #include "base/random.h"
 #include "codecs/kernels/chunk_bytes.h"
-#include "codecs/kernels/fault.h"
 #include "codecs/kernels/pairs.h"
 
 namespace deltawire::sketchml {

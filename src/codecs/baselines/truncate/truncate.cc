@@ -93,9 +93,9 @@ constexpr ElementKernels<unsigned> kKernels = {
 
 class Truncate final : public ElementwiseCodec<unsigned> {
  public:
-  explicit Truncate(unsigned bits) noexcept
-      : ElementwiseCodec(kInfo, kKernels, Field{"signs and exponents", 9}, Field{"mantissas", bits - 9},
-                         bits),
+  Truncate(unsigned bits, TargetId target) noexcept
+      : ElementwiseCodec(kInfo, kKernels, target, Field{"signs and exponents", 9},
+                         Field{"mantissas", bits - 9}, bits),
         bits_(bits) {}
 
   std::string spec() const override { return "truncate:bits=" + std::to_string(bits_); }
@@ -109,9 +109,9 @@ class Truncate final : public ElementwiseCodec<unsigned> {
   unsigned bits_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   ASSIGN_OR_RETURN(const auto bits, choice_parameter(spec, "bits", kBits, kDefaultBits - kFewestBits));
-  return std::make_unique<const Truncate>(kFewestBits + static_cast<unsigned>(bits));
+  return std::make_unique<const Truncate>(kFewestBits + static_cast<unsigned>(bits), target);
 }
 
 }  // namespace

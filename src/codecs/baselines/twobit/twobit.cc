@@ -56,10 +56,6 @@ unsigned code_at(const std::byte* payload, std::uint64_t i) noexcept {
   return static_cast<unsigned>(payload[i / kPerByte]) >> shift_of(i) & 3;
 }
 
-bool all_finite(const float* in, const float* residual, std::uint64_t count) {
-  return largest_magnitude(in, residual, count) < kInfinityBits;
-}
-
 void encode(const float* in, const float* residual, float* left, std::uint64_t count, float threshold,
             std::byte* payload) {
   unsigned byte = 0;
@@ -108,13 +104,13 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float thre
   }
 }
 
-constexpr ElementKernels<float> kKernels = {all_finite, encode, find_refused, decode_overwrite,
-                                            decode_accumulate};
+constexpr ElementKernels<float> kKernels = {encode, find_refused, decode_overwrite, decode_accumulate};
 
 class Twobit final : public ElementwiseCodec<float> {
  public:
-  explicit Twobit(float threshold) noexcept
-      : ElementwiseCodec(kInfo, kKernels, Field{"codes", kBits}, {}, threshold), threshold_(threshold) {}
+  Twobit(float threshold, TargetId target) noexcept
+      : ElementwiseCodec(kInfo, kKernels, target, Field{"codes", kBits}, {}, threshold),
+        threshold_(threshold) {}
 
   std::string spec() const override { return "twobit:t=" + canonical_number(threshold_); }
 
@@ -129,13 +125,13 @@ class Twobit final : public ElementwiseCodec<float> {
   float threshold_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   ASSIGN_OR_RETURN(const auto threshold, float_parameter(spec, "t", kThresholds));
-  return std::make_unique<const Twobit>(threshold);
+  return std::make_unique<const Twobit>(threshold, target);
 }
 
 }  // namespace
 
-extern constinit const Registration kRegistration = {&kInfo, make};
+extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<addends::kernels_for>};
 
 }  // namespace deltawire::twobit

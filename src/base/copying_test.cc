@@ -1,11 +1,11 @@
-#include "base/cached_copy.h"
+#include "base/copying.h"
 
 #include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace deltawire::cached_copy_test {
+namespace deltawire::copying_test {
 namespace {
 
 TEST(CachedCopy, CopiesItsBytesAndNoOthers) {
@@ -21,4 +21,4 @@ TEST(CachedCopy, CopiesItsBytesAndNoOthers) {
 }
 
 }  // namespace
-}  // namespace deltawire::cached_copy_test
+}  // namespace deltawire::copying_test

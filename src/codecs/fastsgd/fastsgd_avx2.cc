@@ -10,7 +10,7 @@
 #include "base/prefetch.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_vectors_ops.h"
-#include "codecs/kernels/set_bits.h"
+#include "codecs/kernels/element_bits.h"
 #include "codecs/kernels/vectors_avx2.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {

@@ -1,4 +1,3 @@
-#include "codecs/kernel_table.h"
 #include "codecs/kernels/addends.h"
 
 namespace deltawire::addends::DELTAWIRE_TARGET {
@@ -22,9 +21,3 @@ std::uint32_t add_up(Addends x) {
 extern constexpr Kernels kKernels = {add_up};
 
 }  // namespace deltawire::addends::DELTAWIRE_TARGET
-
-namespace deltawire::addends {
-
-DELTAWIRE_KERNELS(reference, avx2, neon)
-
-}  // namespace deltawire::addends

@@ -25,7 +25,7 @@ struct Minifloat {
   std::uint32_t reach = 0;
 
   // Of a scale's byte: the largest number is finite with it.
-  constexpr unsigned largest_scale() const noexcept { return 254 - largest_exponent; }
+  [[gnu::always_inline]] constexpr unsigned largest_scale() const noexcept { return 254 - largest_exponent; }
 };
 
 enum class Format : std::uint8_t { kE4M3, kE5M2, kE2M1, kE3M0 };

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "codecs/kernels/addends.h"
-#include "codecs/kernels/sign_bits.h"
+#include "codecs/kernels/element_bits.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::onebit {

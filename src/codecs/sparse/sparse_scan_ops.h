@@ -7,7 +7,7 @@
 
 #include "base/bit_functions.h"
 #include "base/prefetch.h"
-#include "codecs/kernels/set_bits.h"
+#include "codecs/kernels/element_bits.h"
 #include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {

@@ -9,7 +9,7 @@
 #include "codecs/fixed_codec.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/draws.h"
-#include "codecs/kernels/sign_bits.h"
+#include "codecs/kernels/element_bits.h"
 #include "codecs/registration.h"
 #include "codecs/two_passes.h"
 

@@ -92,10 +92,6 @@ DELTAWIRE_HALF_VECTORS inline __m256i rounded_to_bf16(__m256i bits) noexcept {
   return _mm256_srli_epi32(_mm256_add_epi32(below_half, odd), 16);
 }
 
-DELTAWIRE_HALF_VECTORS inline __m256i loaded(const float* from) noexcept {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-
 DELTAWIRE_HALF_VECTORS inline std::uint32_t largest_of(__m256i lanes) noexcept {
   __m128i most = _mm_max_epu32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
   most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0x4E));
@@ -109,8 +105,8 @@ DELTAWIRE_HALF_VECTORS Narrowed narrow_to_bf16(const float* from, std::uint64_t 
   __m256i largest = _mm256_setzero_si256();
   std::uint64_t i = 0;
   for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    const __m256i low = loaded(from + i);
-    const __m256i high = loaded(from + i + kLanes);
+    const __m256i low = _mm256_castps_si256(_mm256_loadu_ps(from + i));
+    const __m256i high = _mm256_castps_si256(_mm256_loadu_ps(from + i + kLanes));
     largest = _mm256_max_epu32(largest, _mm256_and_si256(low, magnitude));
     largest = _mm256_max_epu32(largest, _mm256_and_si256(high, magnitude));
     const __m256i joined = _mm256_packus_epi32(rounded_to_bf16(low), rounded_to_bf16(high));

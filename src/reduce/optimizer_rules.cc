@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/errors.h"
 #include "reduce/optimizer_table.h"
 
 namespace deltawire {

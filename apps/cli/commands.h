@@ -25,7 +25,7 @@ void add_patch_command(CLI::App& app, Command& chosen);
 void add_doctor_command(CLI::App& app, Command& chosen);
 
 // What `plan --quick` says for a model of that size, with values of a normal distribution.
-PlanReport quick_plan(std::uint64_t parameters, int ranks, const Link& link, const std::string& tier);
+PlanReport quick_plan(std::uint64_t parameters, int ranks, const LinkRates& link, const std::string& tier);
 
 // Checks of an option's number, which say nothing in --help. Unlike CLI::Range they refuse NaN.
 CLI::Validator number_range(double low, double high);  // both included

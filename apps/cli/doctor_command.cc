@@ -154,7 +154,7 @@ std::string run_text(const Diagnosis& diagnosis, const std::string& format, std:
 }
 
 void plan_for(const DoctorOptions& options, std::uint64_t ranks, Diagnosis& diagnosis) {
-  Link link{kFastestLink, kFastestLink, 0};
+  LinkRates link{kFastestLink, kFastestLink, 0};
   bool is_known = false;
   for (const auto& line : diagnosis.lines) {
     if (line.no_answer || line.out.bytes_per_second <= 0 || line.back.bytes_per_second <= 0) continue;

@@ -138,14 +138,14 @@ Workload workload_of(const PlanCommandOptions& options, const std::vector<PlanTe
 // What is planned for: each number of ranks on each link.
 struct Sites {
   std::vector<int> ranks;
-  std::vector<Link> links;
+  std::vector<LinkRates> links;
 };
 
 void make_plans(const PlanCommandOptions& options, const Sites& sites,
                 const std::vector<CodecFigures>& codecs, PlanReport& report) {
   Progress progress;
   for (const int count : sites.ranks) {
-    for (const Link& link : sites.links) {
+    for (const LinkRates& link : sites.links) {
       if (!options.quiet) progress.show("planning for " + std::to_string(count) + " ranks");
       Site site{count, link, {}};
       site.machine.cores = options.cores > 0 ? options.cores : Workers::processors();
@@ -261,7 +261,7 @@ void add_outputs(CLI::App* command, PlanCommandOptions& options) {
 
 }  // namespace
 
-PlanReport quick_plan(std::uint64_t parameters, int ranks, const Link& link, const std::string& tier) {
+PlanReport quick_plan(std::uint64_t parameters, int ranks, const LinkRates& link, const std::string& tier) {
   PlanCommandOptions options;
   options.parameters = parameters;
   options.tier = tier;

@@ -21,7 +21,7 @@
 namespace deltawire {
 
 // A rank's connection to all the others; both directions work at the same time.
-struct Link {
+struct LinkRates {
   double up_bytes_per_second = 0;    // sending
   double down_bytes_per_second = 0;  // receiving
   double latency_seconds = 0;        // one way
@@ -110,7 +110,7 @@ struct CodecFigures {
 // Where the step takes place.
 struct Site {
   int ranks = 0;  // 2 and more, alike
-  Link link;
+  LinkRates link;
   Machine machine;
 };
 

@@ -74,13 +74,13 @@ void make_figures(CodecFigures* self, std::string spec, std::string_view pattern
                           shares_parts};
 }
 
-Plan plan(const Workload& workload, int ranks, const Link& link, const std::vector<CodecFigures>& codecs,
+Plan plan(const Workload& workload, int ranks, const LinkRates& link, const std::vector<CodecFigures>& codecs,
           const Machine& machine, std::string_view tier, double least_gain) {
   const PlanOptions options{tier_called(tier), least_gain};
   return run_without_gil([&] { return make_plan(workload, {ranks, link, machine}, codecs, options); });
 }
 
-std::optional<Mix> mix(const Workload& workload, int ranks, const Link& link,
+std::optional<Mix> mix(const Workload& workload, int ranks, const LinkRates& link,
                        const std::vector<CodecFigures>& codecs, const Machine& machine,
                        std::string_view tier) {
   const Tier most = tier_called(tier);
@@ -88,17 +88,17 @@ std::optional<Mix> mix(const Workload& workload, int ranks, const Link& link,
 }
 
 void bind_inputs(nb::module_& module) {
-  nb::class_<Link>(module, "Link", "What a rank's connection to all the others carries.")
+  nb::class_<LinkRates>(module, "Link", "What a rank's connection to all the others carries.")
       .def(
           "__init__",
-          [](Link* self, double up, std::optional<double> down, double latency) {
-            new (self) Link{up, down.value_or(up), latency};
+          [](LinkRates* self, double up, std::optional<double> down, double latency) {
+            new (self) LinkRates{up, down.value_or(up), latency};
           },
           "up_bytes_per_second"_a, "down_bytes_per_second"_a = nb::none(), "latency_seconds"_a = 0.0,
           "Each direction at once; down: None for as fast as up; latency: one way.")
-      .def_ro("up_bytes_per_second", &Link::up_bytes_per_second)
-      .def_ro("down_bytes_per_second", &Link::down_bytes_per_second)
-      .def_ro("latency_seconds", &Link::latency_seconds);
+      .def_ro("up_bytes_per_second", &LinkRates::up_bytes_per_second)
+      .def_ro("down_bytes_per_second", &LinkRates::down_bytes_per_second)
+      .def_ro("latency_seconds", &LinkRates::latency_seconds);
   nb::class_<Machine>(module, "Machine", "What a rank computes with.")
       .def(
           "__init__",

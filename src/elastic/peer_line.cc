@@ -28,7 +28,7 @@ class PeerLine::Turn {
  public:
   explicit Turn(PeerLine& line) : line_(line) {
     MutexLock lock(line.mutex_);
-    line.freed_.wait(lock.standard(), [&]() DELTAWIRE_REQUIRES(line.mutex_) { return !line.in_use_; });
+    while (line.in_use_) line.freed_.wait(lock.standard());
     line.in_use_ = true;
   }
   ~Turn() {

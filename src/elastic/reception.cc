@@ -137,11 +137,11 @@ void Reception::offer(std::shared_ptr<const StateSender> state) {
   offer_ = std::move(state);
 }
 
-PendingPeers Reception::take(PendingPeers& from) {
+PendingPeers Reception::take(PendingPeers Reception::* from) {
   PendingPeers taken;
   {
     const MutexLock lock(mutex_);
-    taken.swap(from);
+    taken.swap(this->*from);
   }
   std::erase_if(taken, [](const auto& peer) { return !peer->line->is_waiting(); });
   return taken;

@@ -68,9 +68,9 @@ class Reception {
   // Processes that join can take this state here until the next view begins.
   void offer(std::shared_ptr<const StateSender> state);
   // Those who have come to found the session or to meet, and are still there; the lines are the taker's.
-  PendingPeers take_callers() { return take(callers_); }
+  PendingPeers take_callers() { return take(&Reception::callers_); }
   // Those who want to join, likewise.
-  PendingPeers take_joiners() { return take(joiners_); }
+  PendingPeers take_joiners() { return take(&Reception::joiners_); }
   // Whether a member of the view has called to meet, and waits.
   bool is_called_by(const View& view);
   // Whether somebody waits to join.
@@ -89,7 +89,7 @@ class Reception {
 
   Reception(std::unique_ptr<Door> door, std::string settings, Clock::duration within);
 
-  PendingPeers take(PendingPeers& from);
+  PendingPeers take(PendingPeers Reception::* from);
   void run();
   // Whether the line is still to be heard.
   bool hear(Fresh& fresh, Deadline now);

@@ -43,7 +43,7 @@ class Processor {
 // send it as many messages, at the same times.
 class Line {
  public:
-  explicit Line(const Link& link) noexcept : link_(link) {}
+  explicit Line(const LinkRates& link) noexcept : link_(link) {}
 
   struct Lengths {
     double out = 0;  // bytes of a message of this rank
@@ -60,7 +60,7 @@ class Line {
   double bytes_received() const noexcept { return received_; }
 
  private:
-  Link link_;
+  LinkRates link_;
   double up_free_at_ = 0;
   double down_free_at_ = 0;
   double delivered_at_ = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/float16.h"
+#include "cli/number_text.h"
 #include "deltawire/file.h"
 
 namespace deltawire::cli {

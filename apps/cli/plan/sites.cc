@@ -93,10 +93,10 @@ std::vector<int> parse_ranks(const std::string& text) {
   }
 }
 
-std::vector<Link> parse_links(const std::string& text) {
+std::vector<LinkRates> parse_links(const std::string& text) {
   const std::string_view whole = text;
   const std::size_t comma = whole.find(',');
-  Link link;
+  LinkRates link;
   link.latency_seconds = kLatency;
   if (comma != std::string_view::npos) {
     const auto latency = parse_quantity(whole.substr(comma + 1), kTimes);
@@ -111,13 +111,13 @@ std::vector<Link> parse_links(const std::string& text) {
     if (!down || !up) throw bad_link(text);
     link.down_bytes_per_second = *down;
     link.up_bytes_per_second = *up;
-    return std::vector<Link>{link};
+    return std::vector<LinkRates>{link};
   }
   const auto [from, to] = ends_of(rates);
   const auto slowest = parse_rate(from);
   const auto fastest = parse_rate(to);
   if (!slowest || !fastest || *slowest > *fastest) throw bad_link(text);
-  std::vector<Link> links;
+  std::vector<LinkRates> links;
   const auto add = [&](double rate) {
     link.up_bytes_per_second = link.down_bytes_per_second = rate;
     links.push_back(link);
@@ -137,7 +137,7 @@ std::string rate_name(double bytes_per_second) {
   return significant(8 * bytes_per_second / unit) + " " + name;
 }
 
-std::string link_name(const Link& link) {
+std::string link_name(const LinkRates& link) {
   const auto [unit, name] = unit_of(link.down_bytes_per_second);
   std::string text = significant(8 * link.down_bytes_per_second / unit);
   if (link.up_bytes_per_second != link.down_bytes_per_second) {

@@ -14,10 +14,10 @@ std::vector<int> parse_ranks(const std::string& text);
 
 // "100mbit", "100mbit,20ms" (latency, one way: s, ms or us), "100mbit/20mbit" (down/up), or
 // "10mbit..10gbit,1ms": two per decade, and the last. Units as in tc: kbit, mbit, gbit.
-std::vector<Link> parse_links(const std::string& text);
+std::vector<LinkRates> parse_links(const std::string& text);
 
 // "100 Mbit/s", "100/20 Mbit/s, 5 ms": for tables. Down before up, as providers write it.
-std::string link_name(const Link& link);
+std::string link_name(const LinkRates& link);
 std::string rate_name(double bytes_per_second);
 
 }  // namespace deltawire::cli

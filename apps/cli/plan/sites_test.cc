@@ -25,7 +25,7 @@ TEST(Ranks, RefusalsNameTheText) {
 }
 
 TEST(Links, RateAndLatency) {
-  const Link plain = parse_links("100mbit").front();
+  const LinkRates plain = parse_links("100mbit").front();
   EXPECT_DOUBLE_EQ(plain.up_bytes_per_second, 12.5e6);
   EXPECT_DOUBLE_EQ(plain.down_bytes_per_second, 12.5e6);
   EXPECT_DOUBLE_EQ(plain.latency_seconds, 1e-4);
@@ -34,13 +34,13 @@ TEST(Links, RateAndLatency) {
   EXPECT_DOUBLE_EQ(parse_links("1gbit,20ms").front().latency_seconds, 0.02);
   EXPECT_DOUBLE_EQ(parse_links("1gbit,50us").front().latency_seconds, 5e-5);
   EXPECT_DOUBLE_EQ(parse_links("1gbit,0.5s").front().latency_seconds, 0.5);
-  const Link home = parse_links("100mbit/20mbit,5ms").front();
+  const LinkRates home = parse_links("100mbit/20mbit,5ms").front();
   EXPECT_DOUBLE_EQ(home.down_bytes_per_second, 12.5e6);
   EXPECT_DOUBLE_EQ(home.up_bytes_per_second, 2.5e6);
 }
 
 TEST(Links, ARangeHasTwoADecadeAndItsEnds) {
-  const std::vector<Link> all = parse_links("10mbit..1gbit,1ms");
+  const std::vector<LinkRates> all = parse_links("10mbit..1gbit,1ms");
   ASSERT_EQ(all.size(), 5);
   EXPECT_DOUBLE_EQ(all[0].up_bytes_per_second, 1.25e6);
   EXPECT_NEAR(all[1].up_bytes_per_second, 1.25e6 * 3.1622777, 1);

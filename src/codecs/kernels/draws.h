@@ -33,12 +33,12 @@ struct Draw {
   std::uint64_t kept = 0;   // 1 to count
 };
 
-struct Place {
+struct Drawn {
   std::uint64_t at = 0;
   std::uint64_t stratum = 0;  // elements among which it was drawn
 };
 
-[[gnu::always_inline]] inline Place place_of(const Draw& draw, std::uint64_t i) noexcept {
+[[gnu::always_inline]] inline Drawn place_of(const Draw& draw, std::uint64_t i) noexcept {
   const std::uint64_t begin = i * draw.count / draw.kept;
   const std::uint64_t stratum = (i + 1) * draw.count / draw.kept - begin;
   return {begin + ((draw.random.at(i) >> 32) * stratum >> 32), stratum};

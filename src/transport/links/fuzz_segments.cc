@@ -53,11 +53,11 @@ class Reader {
 };
 
 // A segment that begins near what is delivered next, before it or behind, and ends where the program says.
-Segment draw_segment(FuzzProgram& program, std::uint64_t position) {
+Stripe draw_segment(FuzzProgram& program, std::uint64_t position) {
   const std::uint64_t first = position - std::min<std::uint64_t>(position, 50);
   const std::uint64_t at = first + program.take_byte() % 100;
   const std::size_t length = 1 + program.take_byte() % 100;
-  Segment segment(at, length);
+  Stripe segment(at, length);
   for (std::size_t i = 0; i < length; ++i) segment.bytes.push_back(byte_at(at + i));
   return segment;
 }
@@ -77,7 +77,7 @@ void run_honest(FuzzProgram program) {
       stream = {};
       reader.drop(number);
     } else if (act % 3 == 0) {
-      const Segment segment = draw_segment(program, reader.position());
+      const Stripe segment = draw_segment(program, reader.position());
       stream.bytes.insert(stream.bytes.end(), segment.bytes.begin(), segment.bytes.end());
     } else {
       const std::size_t count = std::min(1 + program.take_byte(), stream.bytes.size() - stream.given);

@@ -51,7 +51,7 @@ bool SegmentOrder::read_header(Arrival& arrival) const {
   arrival.next = load_le<std::uint64_t>(arrival.header.data());
   arrival.left = load_le<std::uint32_t>(arrival.header.data() + 8);
   const bool is_near = arrival.next <= expected_ || arrival.next - expected_ <= kAheadMax;
-  if (arrival.left >= 1 && arrival.left <= Segment::kBytesMax && is_near) return true;
+  if (arrival.left >= 1 && arrival.left <= Stripe::kBytesMax && is_near) return true;
   arrival.left = 0;
   return false;
 }

@@ -20,7 +20,7 @@ class SegmentOrder {
  public:
   // How far ahead of its turn a segment may be: the sender's window, and what systems receive before anybody
   // reads it.
-  static constexpr std::uint64_t kAheadMax = 8 * Segment::kWindow;
+  static constexpr std::uint64_t kAheadMax = 8 * Stripe::kWindow;
 
   explicit SegmentOrder(std::size_t streams) : streams_(streams) {}
 
@@ -41,7 +41,7 @@ class SegmentOrder {
  private:
   // A segment as it arrives.
   struct Arrival {
-    std::array<std::byte, Segment::kHeaderBytes> header{};
+    std::array<std::byte, Stripe::kHeaderBytes> header{};
     std::size_t header_bytes = 0;
     std::uint64_t next = 0;  // the position of its next byte
     std::size_t left = 0;

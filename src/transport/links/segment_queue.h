@@ -21,13 +21,13 @@
 
 namespace deltawire {
 
-struct Segment {
+struct Stripe {
   static constexpr std::size_t kHeaderBytes = 12;
   static constexpr std::size_t kBytesMax = 64 << 10;
   static constexpr std::uint64_t kWindow = 32 << 20;
 
   // Without a payload, which the caller appends. REQUIRES: 1 to kBytesMax bytes follow.
-  Segment(std::uint64_t position, std::size_t payload) : at(position) {
+  Stripe(std::uint64_t position, std::size_t payload) : at(position) {
     assert(payload > 0 && payload <= kBytesMax);
     bytes.reserve(kHeaderBytes + payload);
     bytes.resize(kHeaderBytes);
@@ -41,7 +41,7 @@ struct Segment {
 
 class SegmentQueue {
  public:
-  void add(Segment segment) { segments_.push_back(std::move(segment)); }
+  void add(Stripe segment) { segments_.push_back(std::move(segment)); }
 
   // The rest of the segment that is to be written; empty if all are.
   Bytes unwritten() const noexcept {
@@ -74,19 +74,19 @@ class SegmentQueue {
   }
   // The position of the first byte that may have to go again, at most `end`.
   std::uint64_t oldest(std::uint64_t end) const noexcept {
-    for (const Segment& segment : segments_) end = std::min(end, segment.at);
+    for (const Stripe& segment : segments_) end = std::min(end, segment.at);
     return end;
   }
 
   // Hands on whatever may not have arrived.
-  void give_all(std::deque<Segment>& to) {
-    for (Segment& segment : segments_) to.push_back(std::move(segment));
+  void give_all(std::deque<Stripe>& to) {
+    for (Stripe& segment : segments_) to.push_back(std::move(segment));
     segments_.clear();
     written_ = begun_ = 0;
   }
 
  private:
-  std::deque<Segment> segments_;  // written ones, and after them those to be written
+  std::deque<Stripe> segments_;  // written ones, and after them those to be written
   std::size_t written_ = 0;
   std::size_t begun_ = 0;        // bytes of the next one
   std::uint64_t sent_ = 0;       // bytes in all

@@ -84,10 +84,10 @@ void StripedLink::take(std::span<const iovec> pieces) {
   for (std::size_t left = total - known; left > 0 && !is_window_full();) {
     Stream* const stream = next_with_room();
     if (stream == nullptr) return;
-    const std::size_t count = std::min(left, Segment::kBytesMax);
-    Segment segment(taken_, count);
-    while (segment.bytes.size() < Segment::kHeaderBytes + count) {
-      const Bytes part = reader.next(Segment::kHeaderBytes + count - segment.bytes.size());
+    const std::size_t count = std::min(left, Stripe::kBytesMax);
+    Stripe segment(taken_, count);
+    while (segment.bytes.size() < Stripe::kHeaderBytes + count) {
+      const Bytes part = reader.next(Stripe::kHeaderBytes + count - segment.bytes.size());
       segment.bytes.insert(segment.bytes.end(), part.begin(), part.end());
     }
     stream->queue.add(std::move(segment));
@@ -160,13 +160,13 @@ void StripedLink::forget_acknowledged() noexcept {
     if (stream.may_send) stream.queue.acknowledge(stream.link->unacknowledged());
     oldest_ = stream.queue.oldest(oldest_);
   }
-  for (const Segment& orphan : orphans_) oldest_ = std::min(oldest_, orphan.at);
+  for (const Stripe& orphan : orphans_) oldest_ = std::min(oldest_, orphan.at);
 }
 
 std::uint64_t StripedLink::first_unwritten() const noexcept {
   std::uint64_t first = taken_;
   for (const Stream& stream : streams_) first = stream.queue.first_unwritten(first);
-  for (const Segment& orphan : orphans_) first = std::min(first, orphan.at);
+  for (const Stripe& orphan : orphans_) first = std::min(first, orphan.at);
   return first;
 }
 

@@ -62,7 +62,7 @@ class StripedLink final : public Link {
   void take(std::span<const iovec> pieces);
   Stream* next_with_room() noexcept;
   void forget_acknowledged() noexcept;
-  bool is_window_full() const noexcept { return taken_ - oldest_ >= Segment::kWindow; }
+  bool is_window_full() const noexcept { return taken_ - oldest_ >= Stripe::kWindow; }
   std::uint64_t first_unwritten() const noexcept;
   void await_room(bool for_more) noexcept;
   std::size_t read_ready(MutBytes into, bool& found);
@@ -77,10 +77,10 @@ class StripedLink final : public Link {
   GuardedFd readable_;  // epoll: the streams
   GuardedFd writable_;  // epoll: streams that wait for room
   std::size_t turn_ = 0;
-  std::uint64_t taken_ = 0;      // bytes in segments
-  std::uint64_t told_ = 0;       // of them, those that send() has returned
-  std::uint64_t oldest_ = 0;     // position: all before was acknowledged
-  std::deque<Segment> orphans_;  // of streams that have ended
+  std::uint64_t taken_ = 0;     // bytes in segments
+  std::uint64_t told_ = 0;      // of them, those that send() has returned
+  std::uint64_t oldest_ = 0;    // position: all before was acknowledged
+  std::deque<Stripe> orphans_;  // of streams that have ended
   IoResult last_end_ = IoResult::closed();
   bool is_broken_ = false;  // what came is no segment
 };

@@ -243,23 +243,23 @@ TEST(StripedLink, SpreadsWhatItSends) {
 }
 
 TEST(StripedLink, WhatMayGoAgainIsNoMoreThanTheWindow) {
-  Model model(2, Segment::kWindow);
-  Flow flow{*model.ends[0], *model.ends[1], std::vector<std::byte>(Segment::kWindow + 1000000)};
+  Model model(2, Stripe::kWindow);
+  Flow flow{*model.ends[0], *model.ends[1], std::vector<std::byte>(Stripe::kWindow + 1000000)};
   model.ways[0][0]->room = 1000;  // it takes a segment's first bytes, and acknowledges nothing
   model.ways[0][0]->settle();
   IoResult last;
   for (int turn = 0; turn < 5; ++turn) {
     last = flow.send(flow.bytes.size(), flow.bytes.size());
-    model.ways[0][1]->move(Segment::kWindow);
+    model.ways[0][1]->move(Stripe::kWindow);
   }
   EXPECT_EQ(last.kind, IoResult::Kind::kWouldBlock);
   EXPECT_NE(last.retry_at, kNever) << "no descriptor tells of acknowledgements";
-  EXPECT_LT(flow.sent, 2 * Segment::kBytesMax) << "the first bytes are not in the system";
-  model.ways[0][0]->room = Segment::kWindow;
+  EXPECT_LT(flow.sent, 2 * Stripe::kBytesMax) << "the first bytes are not in the system";
+  model.ways[0][0]->room = Stripe::kWindow;
   for (int turn = 0; turn < 100 && !flow.is_done(); ++turn) {
-    for (const auto& way : model.ways[0]) way->move(Segment::kWindow);
+    for (const auto& way : model.ways[0]) way->move(Stripe::kWindow);
     if (flow.sent < flow.bytes.size()) (void)flow.send(flow.bytes.size(), flow.bytes.size());
-    (void)flow.receive(Segment::kWindow);
+    (void)flow.receive(Stripe::kWindow);
   }
   EXPECT_TRUE(flow.is_done());
 }
@@ -288,15 +288,15 @@ IoResult read_of(const std::vector<std::byte>& sent) {
 
 TEST(StripedLink, WhatIsNoSegmentBreaksIt) {
   const auto segment = [](std::uint64_t at, std::uint32_t length) {
-    std::vector<std::byte> bytes(Segment::kHeaderBytes + 5);
+    std::vector<std::byte> bytes(Stripe::kHeaderBytes + 5);
     store_le(bytes.data(), at);
     store_le(bytes.data() + 8, length);
     return bytes;
   };
   EXPECT_EQ(read_of(segment(0, 5)).bytes, 5u);
   EXPECT_EQ(read_of(segment(3, 5)).kind, IoResult::Kind::kWouldBlock) << "it comes before its turn";
-  EXPECT_EQ(read_of(segment(0, Segment::kBytesMax)).bytes, 5u);
-  for (const auto& broken : {segment(0, 0), segment(0, Segment::kBytesMax + 1),
+  EXPECT_EQ(read_of(segment(0, Stripe::kBytesMax)).bytes, 5u);
+  for (const auto& broken : {segment(0, 0), segment(0, Stripe::kBytesMax + 1),
                              segment(SegmentOrder::kAheadMax + 1, 5), segment(~std::uint64_t{0}, 5)}) {
     const IoResult result = read_of(broken);
     EXPECT_EQ(result.kind, IoResult::Kind::kError);

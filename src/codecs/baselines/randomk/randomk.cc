@@ -75,7 +75,7 @@ bool is_finite(std::uint32_t bits) noexcept {
 bool write_drawn(const Addends& x, const Draw& draw, bool unbiased, std::byte* payload) {
   bool finite = true;
   for (std::uint64_t i = 0; i < draw.kept; ++i) {
-    const Place place = place_of(draw, i);
+    const Drawn place = place_of(draw, i);
     const float sum = sum_at(x, place.at);
     const auto bits = bit_cast<std::uint32_t>(unbiased ? sum * static_cast<float>(place.stratum) : sum);
     finite = finite && is_finite(bits);

@@ -245,7 +245,7 @@ class Tails {
   static constexpr std::uint64_t kBytes = 256;
   static constexpr std::uint64_t kMostRead = kMostBits / 8 + kPeekBytes;
 
-  BitWindow whole_[kMaxLanes];
+  BitWindow whole_[kMaxLanes] = {};
   std::byte bytes_[kMaxLanes][kBytes + kMostRead];
 };
 

@@ -25,7 +25,7 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
     "product code, lines": 143_536,
-    "library (src, include, python), lines": 111_045,
+    "library (src, include, python), lines": 111_040,
     "library, files": 760,
     "of it python, lines": 31_687,
     "lab, lines": 10_935,

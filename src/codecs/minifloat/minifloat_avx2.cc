@@ -18,7 +18,7 @@ __m256i all(std::uint32_t value) noexcept {
 // The reference's code_of(), without a sign.
 template <Format kFormat>
 [[gnu::always_inline]] inline __m256i magnitude_codes(__m256i magnitudes) noexcept {
-  constexpr Minifloat kForm = kOwn<kFormat>;
+  constexpr Minifloat kForm = kIts<kFormat>;
   constexpr int kDropped = static_cast<int>(23 - kForm.mantissa);
   constexpr std::uint32_t kBias = 127 - kForm.bias;
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(magnitudes, kDropped), all(1));
@@ -34,7 +34,7 @@ template <Format kFormat>
 // The reference's number_of() a code without sign.
 template <Format kFormat>
 [[gnu::always_inline]] inline __m256 magnitudes_of(__m256i codes) noexcept {
-  constexpr Minifloat kForm = kOwn<kFormat>;
+  constexpr Minifloat kForm = kIts<kFormat>;
   const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(codes, static_cast<int>(23 - kForm.mantissa)),
                                           all((127 - kForm.bias) << 23));
   const __m256 subnormal =
@@ -66,14 +66,14 @@ struct Group {
       const __m256i magnitudes = magnitude_codes<kFormat>(_mm256_castps_si256(_mm256_andnot_ps(sign, y)));
       const __m256 number = _mm256_or_ps(magnitudes_of<kFormat>(magnitudes), negative);
       _mm256_storeu_ps(sums + kLanes * k, _mm256_sub_ps(x, _mm256_mul_ps(number, _mm256_set1_ps(unit))));
-      constexpr int kToSign = static_cast<int>(32 - kOwn<kFormat>.bits);
+      constexpr int kToSign = static_cast<int>(32 - kIts<kFormat>.bits);
       codes[k] = _mm256_or_si256(magnitudes, _mm256_srli_epi32(_mm256_castps_si256(negative), kToSign));
     }
     // packs leaves the codes in groups of four, in the order 0, 8, 16, 24, 4, 12, 20, 28.
     const __m256i packed =
         _mm256_packus_epi16(_mm256_packs_epi32(codes[0], codes[1]), _mm256_packs_epi32(codes[2], codes[3]));
     const __m256i bytes = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    if (kOwn<kFormat>.bits == 8) {
+    if (kIts<kFormat>.bits == 8) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
       return;
     }
@@ -88,7 +88,7 @@ struct Group {
                                             float* slot) noexcept {
     const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     __m128i bytes[2];
-    if constexpr (kOwn<kFormat>.bits == 8) {
+    if constexpr (kIts<kFormat>.bits == 8) {
       bytes[0] = first;
       bytes[1] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16));
     } else {
@@ -100,8 +100,8 @@ struct Group {
     for (unsigned k = 0; k < kVectors; ++k) {
       const __m128i eight = k % 2 == 0 ? bytes[k / 2] : _mm_srli_si128(bytes[k / 2], kLanes);
       const __m256i codes = _mm256_cvtepu8_epi32(eight);
-      const __m256i magnitudes = _mm256_and_si256(codes, all((1U << (kOwn<kFormat>.bits - 1)) - 1));
-      const __m256i signs = _mm256_slli_epi32(codes, static_cast<int>(32 - kOwn<kFormat>.bits));
+      const __m256i magnitudes = _mm256_and_si256(codes, all((1U << (kIts<kFormat>.bits - 1)) - 1));
+      const __m256i signs = _mm256_slli_epi32(codes, static_cast<int>(32 - kIts<kFormat>.bits));
       const __m256 negative = _mm256_and_ps(_mm256_castsi256_ps(signs), _mm256_set1_ps(-0.0F));
       const __m256 number = _mm256_or_ps(magnitudes_of<kFormat>(magnitudes), negative);
       const __m256 value = _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_mul_ps(number, _mm256_set1_ps(unit)));

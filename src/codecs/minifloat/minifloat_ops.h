@@ -63,7 +63,7 @@ const Kernels& kernels_for(TargetId target) noexcept;
 inline constexpr std::uint32_t kGroup = 32;  // elements that vectors code together
 
 template <Format kFormat>
-inline constexpr Minifloat kOwn = kFormats[static_cast<unsigned>(kFormat)];
+inline constexpr Minifloat kIts = kFormats[static_cast<unsigned>(kFormat)];
 
 // 2^exponent. REQUIRES: -127 <= exponent <= 127.
 [[gnu::always_inline]] inline float power_of_two(int exponent) noexcept {
@@ -76,15 +76,15 @@ inline constexpr Minifloat kOwn = kFormats[static_cast<unsigned>(kFormat)];
 template <Format kFormat>
 [[gnu::always_inline]] inline unsigned scale_for(std::uint32_t largest) noexcept {
   // Carries into the exponent where the significand is beyond reach.
-  const std::uint32_t field = (largest + (0x7FFFFF - kOwn<kFormat>.reach)) >> 23;
-  const unsigned scale = field > kOwn<kFormat>.largest_exponent ? field - kOwn<kFormat>.largest_exponent : 0;
-  return scale < kOwn<kFormat>.largest_scale() ? scale : kOwn<kFormat>.largest_scale();
+  const std::uint32_t field = (largest + (0x7FFFFF - kIts<kFormat>.reach)) >> 23;
+  const unsigned scale = field > kIts<kFormat>.largest_exponent ? field - kIts<kFormat>.largest_exponent : 0;
+  return scale < kIts<kFormat>.largest_scale() ? scale : kIts<kFormat>.largest_scale();
 }
 
 // Bytes of the codes of some elements.
 template <Format kFormat>
 [[gnu::always_inline]] inline std::uint64_t bytes_of(std::uint64_t elements) noexcept {
-  return kOwn<kFormat>.bits == 8 ? elements : (elements + 1) / 2;
+  return kIts<kFormat>.bits == 8 ? elements : (elements + 1) / 2;
 }
 
 // Returns the byte of the block's scale.

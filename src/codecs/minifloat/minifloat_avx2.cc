@@ -31,7 +31,7 @@ template <Format kFormat>
   return _mm256_min_epi32(_mm256_blendv_epi8(subnormal, normal, is_normal), all(kForm.largest));
 }
 
-// The reference's number_of() a code without sign.
+// The reference's number_of(), for codes without sign.
 template <Format kFormat>
 [[gnu::always_inline]] inline __m256 magnitudes_of(__m256i codes) noexcept {
   constexpr Minifloat kForm = kIts<kFormat>;

@@ -1,6 +1,6 @@
 // The disks of a simulation: a folder on each machine, in memory, with what a power failure takes of it, what
 // there is no room for, and what the disk only says it has flushed. In a program that is linked with
-// disk_calls.cc the system's calls on files come here, so that the code of snapshots runs as it is.
+// system_calls.cc the system's calls on files come here, so that the code of snapshots runs as it is.
 //
 // Thread rule: one thread, from beginning to end.
 #pragma once

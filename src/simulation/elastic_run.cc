@@ -24,11 +24,6 @@ constexpr Clock::duration kLongest = 900s;  // of a run, in virtual time
 constexpr Clock::duration kKnown = 10s;
 constexpr std::size_t kMisfitLongest = 1000;  // elements of the first tensor; the others have more
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
-  return hash ^ hash >> 29;
-}
-
 using Lives = std::vector<std::unique_ptr<ElasticLife>>;
 
 // Of members that run.
@@ -94,11 +89,8 @@ ElasticRun::ElasticRun(const ElasticPlan& plan, Trace& trace)
       trace_(trace),
       dice_(plan.seed, 31),
       scheduler_(plan.seed, plan.latencies, trace),
-      network_(plan.seed, scheduler_, trace, std::max(16, plan.world + 1)),
+      network_(plan.seed, scheduler_, trace, std::max(16, plan.world + 1), plan.path),
       sockets_(scheduler_, network_, plan.buffer) {
-  for (int from = 0; from < network_.lines().machines(); ++from) {
-    for (int to = 0; to < network_.lines().machines(); ++to) network_.path(from, to) = plan.path;
-  }
   if (plan.line > 0) network_.lines().set_rate(plan.line);
 }
 

@@ -14,6 +14,7 @@ using namespace std::chrono_literals;
 using Kind = MeetingFault::Kind;
 
 constexpr std::uint64_t kMostEvents = 1'000'000;
+constexpr int kMachines = 16;
 constexpr std::uint16_t kPort = 29600;
 // Whoever gives up may have to wait for a processor.
 constexpr Clock::duration kWaiting = 500ms;
@@ -30,13 +31,9 @@ Meeting::Meeting(const MeetingPlan& plan, Trace& trace)
     : plan_(plan),
       trace_(trace),
       scheduler_(plan.seed, plan.latencies, trace),
-      network_(plan.seed, scheduler_, trace),
+      network_(plan.seed, scheduler_, trace, kMachines, plan.path),
       sockets_(scheduler_, network_, plan.buffer),
-      processes_(2 * static_cast<std::size_t>(network_.lines().machines())) {
-  for (int from = 0; from < plan.world; ++from) {
-    for (int to = 0; to < plan.world; ++to) network_.path(from, to) = plan.path;
-  }
-}
+      processes_(2 * std::size_t{kMachines}) {}
 
 std::string Meeting::run() {
   for (int rank = 0; rank < plan_.world; ++rank) {

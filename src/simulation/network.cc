@@ -52,8 +52,8 @@ class SimulatedLink final : public Link {
   std::size_t end_;
 };
 
-Network::Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace, int machines)
-    : dice_(seed, 2), scheduler_(scheduler), trace_(trace), lines_(machines), paths_(at(machines, 0)) {
+Network::Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace, int machines, const Path& path)
+    : dice_(seed, 2), scheduler_(scheduler), trace_(trace), lines_(machines), paths_(at(machines, 0), path) {
   scheduler.set_readiness(
       [this](int descriptor) { return readiness(static_cast<std::size_t>(descriptor - kFirstDescriptor)); });
 }

@@ -42,7 +42,6 @@ class MachineLines {
 
   int machines() const noexcept { return static_cast<int>(lines_.size()); }
   Load& load(int machine) noexcept { return of(machine).load; }
-  const Load& load(int machine) const noexcept { return lines_[static_cast<std::size_t>(machine)].load; }
   void set_rate(double bytes_per_second) noexcept { rate_ = bytes_per_second; }
   // When bytes have arrived that are sent now, and are `on_way` so long: they wait at both ends for those
   // before.
@@ -65,8 +64,8 @@ enum class StreamKind : std::uint8_t { kControl, kData };
 
 class Network {
  public:
-  // Of so many machines.
-  Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace, int machines = 16);
+  // Of so many machines, with such paths between them until connect() gives it others.
+  Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace, int machines = 16, const Path& path = {});
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 

@@ -61,6 +61,12 @@ inline std::string seconds_text(Clock::duration time) {
   return std::to_string(std::chrono::duration<double>(time).count()) + " s";
 }
 
+// The next one of hashes of a sequence.
+inline std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
+  return hash ^ hash >> 29;
+}
+
 // What happened, as a hash and, if wanted, as text.
 class Trace {
  public:
@@ -69,10 +75,7 @@ class Trace {
   // Equal for equal runs.
   std::uint64_t hash() const noexcept { return hash_; }
 
-  void add(std::uint64_t value) noexcept {
-    hash_ = (hash_ ^ value) * 0x9E3779B97F4A7C15U;
-    hash_ ^= hash_ >> 29;
-  }
+  void add(std::uint64_t value) noexcept { hash_ = mix(hash_, value); }
   // An event that a reader wants to see.
   void note(Deadline now, const std::string& text) {
     add(static_cast<std::uint64_t>(now.time_since_epoch().count()));

@@ -28,6 +28,12 @@ int fail_with(int error) noexcept {
   return -1;
 }
 
+int give(const sockaddr_in& from, sockaddr* to, socklen_t* length) noexcept {
+  *reinterpret_cast<sockaddr_in*>(to) = from;
+  *length = sizeof from;
+  return 0;
+}
+
 }  // namespace
 
 Sockets::Sockets(Scheduler& scheduler, Network& network, std::size_t buffer)
@@ -151,15 +157,13 @@ void Sockets::hear_answer(int fd, Clock::duration pause) {
   });
 }
 
-int Sockets::name(int fd, sockaddr_in& address) noexcept {
-  address = at(fd).own;
-  return 0;
+int Sockets::name(int fd, sockaddr* address, socklen_t* length) noexcept {
+  return give(at(fd).own, address, length);
 }
 
-int Sockets::peer_name(int fd, sockaddr_in& address) noexcept {
+int Sockets::peer_name(int fd, sockaddr* address, socklen_t* length) noexcept {
   if (at(fd).state != State::kConnected) return fail_with(ENOTCONN);
-  address = at(fd).peer;
-  return 0;
+  return give(at(fd).peer, address, length);
 }
 
 ssize_t Sockets::send(int fd, std::span<const iovec> pieces) noexcept {

@@ -1,5 +1,5 @@
 // The sockets of a simulation, over its network: what listens, dials and is connected. In a program that is
-// linked with socket_calls.cc the system's calls come here, so that the code with which ranks meet
+// linked with system_calls.cc the system's calls come here, so that the code with which ranks meet
 // (src/transport/tcp/) runs as it is.
 //
 // Thread rule: one thread, from beginning to end.
@@ -49,8 +49,8 @@ class Sockets {
   int connect(int fd, const sockaddr_in& address);
   // SO_ERROR
   int error(int fd) noexcept { return at(fd).error; }
-  int name(int fd, sockaddr_in& address) noexcept;
-  int peer_name(int fd, sockaddr_in& address) noexcept;
+  int name(int fd, sockaddr* address, socklen_t* length) noexcept;
+  int peer_name(int fd, sockaddr* address, socklen_t* length) noexcept;
   ssize_t send(int fd, std::span<const iovec> pieces) noexcept;
   ssize_t receive(int fd, MutBytes into, bool peeks) noexcept;
   std::size_t unread(int fd) noexcept;

@@ -124,6 +124,15 @@ class _Node:
         return f"{self._name}.{key}" if self._name else key
 
 
+def trained_parameters(model: torch.nn.Module) -> tuple[list[str], list[torch.nn.Parameter]]:
+    """Names and tensors of the parameters that require gradients and have elements, in the model's
+    order; a shared one is there once. Raises InvalidArgumentError if there is none."""
+    found = [each for each in model.named_parameters() if each[1].requires_grad and each[1].numel()]
+    if not found:
+        raise invalid("the model has no parameter that requires gradients")
+    return [wrappers.plain_name(name) for name, _ in found], [each for _, each in found]
+
+
 def row_major_shape(tensor: torch.Tensor) -> tuple[int, ...]:
     """The tensor's shape as codecs see it: one dimension unless its memory is row-major."""
     return tuple(tensor.shape) if tensor.is_contiguous() else (tensor.numel(),)

@@ -14,7 +14,7 @@ from deltawire.torch.local.momentum import Momentum
 from deltawire.torch.local.outer import state_digest
 from deltawire.torch.local.overlap import Overlap
 from deltawire.torch.local.round import Round
-from deltawire.torch.local.weights import Weights, values_digest
+from deltawire.torch.local.weights import Weights
 
 
 class Progress:
@@ -343,7 +343,7 @@ def _digest(state: dict) -> str:
     place = state["progress"]
     under_way = state["under_way"] or {"fragment": "none", "means": {}}
     return (
-        f"reference {values_digest(state['reference'])} after {place['exchanges']} exchanges, "
-        f"fragment under way {under_way['fragment']} with {values_digest(under_way['means'])}"
+        f"reference {state_digest(state['reference'])} after {place['exchanges']} exchanges, "
+        f"fragment under way {under_way['fragment']} with {state_digest(under_way['means'])}"
         + (f", outer optimizer {state_digest(state['outer'])}" if "outer" in state else "")
     )

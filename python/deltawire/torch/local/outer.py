@@ -8,10 +8,10 @@ Optimization", ICLR 2021) has the same shape.
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from deltawire.errors import invalid, wrong_type
 from deltawire.torch.core.replica_check import digest_of_sums, sums_of
@@ -134,23 +134,12 @@ def digest_of(weights: Sequence[torch.Tensor]) -> int:
 
 
 def state_digest(state: object) -> str:
-    """A digest of every number in nested dicts and lists."""
-    values = hashlib.sha256()
-    for leaf in _leaves(state):
+    """A digest of every number and key in nested dicts and lists."""
+    leaves, form = tree_flatten(state)
+    values = hashlib.sha256(repr(form).encode())
+    for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             values.update(leaf.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
         else:
             values.update(repr(leaf).encode())
     return values.hexdigest()[:16]
-
-
-def _leaves(state: object) -> Iterator[object]:
-    if isinstance(state, dict):
-        for key, value in state.items():
-            yield key
-            yield from _leaves(value)
-    elif isinstance(state, list | tuple):
-        for value in state:
-            yield from _leaves(value)
-    else:
-        yield state

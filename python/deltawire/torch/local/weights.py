@@ -1,14 +1,17 @@
 """The weights from which rounds of local steps start, and the changes since then."""
 
-import hashlib
 import itertools
 from collections.abc import Iterable, Sequence
 
 import torch
 
 from deltawire.errors import invalid, make_error, wrong_state
-from deltawire.torch.core import arguments, wrappers
-from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
+from deltawire.torch.core import arguments
+from deltawire.torch.core.module_parameters import (
+    ModuleParameters,
+    row_major_shape,
+    trained_parameters,
+)
 from deltawire.torch.local.changes import Changes
 from deltawire.torch.local.outer import Outer, OuterFactory, digest_of, host_copy
 from deltawire.torch.local.visible import Held
@@ -50,15 +53,9 @@ class Weights:
         outer: OuterFactory | None = None,
         holds_back: bool = False,
     ) -> None:
-        self.names: list[str] = []
-        self.parameters: list[torch.nn.Parameter] = []
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad and parameter.numel():
-                self.names.append(wrappers.plain_name(name))
-                self.parameters.append(parameter)
-                arguments.check_parameter(self.names[-1], parameter)
-        if not self.names:
-            raise invalid("the model has no parameter that requires gradients")
+        self.names, self.parameters = trained_parameters(model)
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            arguments.check_parameter(name, parameter)
         sizes = [4 * parameter.numel() for parameter in self.parameters]
         self._fragments = fragments_of(self.names, sizes, fragments)
         self.changes = Changes(self.names, self.parameters, self._fragments, bucket_bytes)
@@ -358,11 +355,3 @@ def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:
 
 def _layer(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def values_digest(tensors: dict[str, torch.Tensor]) -> str:
-    """A digest of every bit of every tensor."""
-    values = hashlib.sha256()
-    for tensor in tensors.values():
-        values.update(tensor.cpu().contiguous().numpy().tobytes())
-    return values.hexdigest()[:16]

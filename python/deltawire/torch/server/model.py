@@ -2,9 +2,13 @@
 
 import torch
 
-from deltawire.errors import invalid, wrong_dtype, wrong_state
+from deltawire.errors import wrong_dtype, wrong_state
 from deltawire.torch.core import arguments, wrappers
-from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
+from deltawire.torch.core.module_parameters import (
+    ModuleParameters,
+    row_major_shape,
+    trained_parameters,
+)
 from deltawire.torch.server.memory import ServedMemory
 
 
@@ -21,15 +25,9 @@ class ServedModel:
     def __init__(self, module: torch.nn.Module) -> None:
         wrappers.check_bare(module, "ParameterServer")
         self.module = module
-        self.names: list[str] = []
-        self.parameters: list[torch.nn.Parameter] = []
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad and parameter.numel():
-                self.names.append(wrappers.plain_name(name))
-                self.parameters.append(parameter)
-                _check_served(self.names[-1], parameter)
-        if not self.names:
-            raise invalid("the model has no parameter that requires gradients")
+        self.names, self.parameters = trained_parameters(module)
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            _check_served(name, parameter)
         self.indices = {id(parameter): at for at, parameter in enumerate(self.parameters)}
         self.names_by_id = dict(zip(self.indices, self.names, strict=True))
         self._in_module = ModuleParameters(module, "ParameterServer")

@@ -248,8 +248,6 @@ class Sample:
     def add(self, bucket: dist.GradBucket) -> None:
         """Copies a bucket, on its device. Call it before the all-reduce, which replaces the
         gradients."""
-        if bucket.index() == 0:
-            self.buckets, self.value_bytes, self._parts, self._finite = [], [], {}, []
         named = zip(bucket.parameters(), bucket.gradients(), strict=True)
         tensors = [(self._parameters.name_of(parameter), gradient) for parameter, gradient in named]
         self.value_bytes.append(bucket.buffer().element_size())

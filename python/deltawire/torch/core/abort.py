@@ -107,8 +107,7 @@ class _Watcher:
             return
         os.close(self._write_end)  # the thread reads the end of file and goes
         self._thread.join(timeout=5)
-        self._read_end = self._write_end = self._previous = -1
-        self._thread = None
+        self._forget()
 
     def _run(self, read_end: int, previous: int) -> None:
         while numbers := os.read(read_end, 512):

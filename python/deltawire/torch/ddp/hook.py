@@ -180,11 +180,8 @@ class Hook(GradientHook):
                 return [pending.sparse.at]
             return [(name, host.data_ptr() + offset, *rest) for name, offset, *rest in tensors]
 
-        def end(error: DeltawireError | None, _) -> None:
-            pending.end(error)
-
         more = {"store": pending.store, "over": over, "beside": beside}
-        self._hand_over(index, step, buffer, at, end, **more)
+        self._hand_over(index, step, buffer, at, lambda error, _: pending.end(error), **more)
 
     def _beside(self, pending: PendingBucket, tensors: list[tuple]) -> Beside | None:
         """What travels beside a bucket; see `LineEnergies`."""

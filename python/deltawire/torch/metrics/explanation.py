@@ -14,7 +14,6 @@ from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 
 _COLUMNS = ("tensor", "shape", "elements", "bytes", "smaller", "residual", "momentum", "codec")
-_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 _LEFT = ("tensor", "shape", "codec")  # the others are numbers
 
 
@@ -132,16 +131,10 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the attributes, `pattern` and `total`; each row has `times_smaller`, too."""
         return {
-            "spec": self.spec,
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
             "pattern": self.pattern,
-            "step": self.step,
-            "world_size": self.world_size,
             "rows": [_as_dict(row) for row in self.rows],
             "total": _as_dict(self.total),
-            "other_bytes": self.other_bytes,
-            "coded_on": self.coded_on,
-            "carrier": self.carrier,
-            "note": self.note,
             "lines": [list(line) for line in self.lines],
         }
 
@@ -257,7 +250,7 @@ def explanation(
             name=name,
             shape=tuple(shape),
             elements=math.prod(shape),
-            bare_bytes=math.prod(shape) * _WIDTHS[dtype[0] if dtype else "float32"],
+            bare_bytes=math.prod(shape) * getattr(torch, dtype[0] if dtype else "float32").itemsize,
             codec=use.codec,
             raw=use.raw,
             changes_at=use.changes_at,

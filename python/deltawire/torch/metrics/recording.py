@@ -20,8 +20,6 @@ from deltawire.traces.writer import TraceWriter
 
 logger = logging.getLogger("deltawire")
 
-_WIDENED = (torch.float32, torch.bfloat16, torch.float16)
-
 
 def trace(
     model: torch.nn.Module,
@@ -298,12 +296,17 @@ def _parameters(bare: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     for name, each in found.items():
         if torch.nn.parameter.is_lazy(each):
             raise invalid(f"parameter '{name}' has no shape yet; run one forward pass before trace")
-        if each.requires_grad and each.dtype not in _WIDENED:
-            raise wrong_dtype(
-                f"parameter '{name}' is {each.dtype}; a trace holds float32, and what widens to it "
-                "without a loss (bfloat16, float16)"
-            )
+        if each.requires_grad:
+            _check_widens(f"parameter '{name}'", each)
     return found
+
+
+def _check_widens(what: str, tensor: torch.Tensor) -> None:
+    if tensor.dtype not in arguments.DTYPES:
+        raise wrong_dtype(
+            f"{what} is {tensor.dtype}; a trace holds float32, and what widens to it without a "
+            "loss (bfloat16, float16)"
+        )
 
 
 def _traced(
@@ -322,11 +325,7 @@ def _traced(
     Raises DTypeError if float32 can't hold it, and for layouts other than strided and COO.
     """
     gradient = parameter.grad.detach()
-    if gradient.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise wrong_dtype(
-            f"the gradient of '{name}' is {gradient.dtype}; a trace holds float32, and what widens "
-            "to it without a loss (bfloat16, float16)"
-        )
+    _check_widens(f"the gradient of '{name}'", gradient)
     if gradient.layout not in (torch.strided, torch.sparse_coo):
         raise wrong_dtype(
             f"the gradient of '{name}' has the layout {gradient.layout}; a trace takes strided "

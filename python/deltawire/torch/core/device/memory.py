@@ -10,7 +10,6 @@ import torch
 
 from deltawire.errors import make_error
 
-TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _POLL_SECONDS = 5e-5
 
 
@@ -94,7 +93,7 @@ class DeviceMemory:
             base = self._bases[bisect.bisect_right(self._bases, address) - 1]
             region = self._regions[base]
         first = address - base
-        kind = TORCH_DTYPES[dtype]
+        kind = getattr(torch, dtype)
         return region[first : first + count * kind.itemsize].view(kind)
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:

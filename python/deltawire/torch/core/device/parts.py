@@ -12,7 +12,7 @@ import torch
 from deltawire.errors import wrong_state
 from deltawire.torch.core.device.decoding import PartDecoder
 from deltawire.torch.core.device.encoding import BEYOND, Encoded, PartEncoder, is_beyond
-from deltawire.torch.core.device.memory import TORCH_DTYPES, DeviceMemory
+from deltawire.torch.core.device.memory import DeviceMemory
 from deltawire.torch.gpu.parts import TO_DECODE, TO_ENCODE, records
 
 _ELEMENTS = 1 << 22  # that are digested at a time, so that temporary memory is bounded
@@ -179,7 +179,7 @@ def _joined(means: Sequence[tuple]) -> list[tuple]:
     for mean, tensor, count, dtype in means:
         if joined:
             at, to, before, kind = joined[-1]
-            width = TORCH_DTYPES[dtype].itemsize
+            width = getattr(torch, dtype).itemsize
             follows = (mean, tensor) == (at + 4 * before, to + width * before)
             if follows and kind == dtype:
                 joined[-1] = (at, to, before + count, dtype)

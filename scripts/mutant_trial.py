@@ -22,36 +22,29 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True)
-class Mutant:
+class Mutant(Fault):
     """A fault and where it is planted."""
 
     layer: str
     path: str
-    fault: Fault
 
     def diff(self) -> str:
         """The change as a diff for a reader."""
-        old, new = self.fault.old.strip(), self.fault.new.strip()
-        return f"{self.path}:{self.fault.line}: {self.fault.rule}\n    - {old}\n    + {new}"
-
-
-@dataclass
-class Result:
-    """The verdict on a mutant: an entry of the results file."""
-
-    layer: str
-    path: str
-    line: int
-    rule: str
-    old: str
-    new: str
-    verdict: str
-    seconds: float
-    equivalent: str = ""
+        old, new = self.old.strip(), self.new.strip()
+        return f"{self.path}:{self.line}: {self.rule}\n    - {old}\n    + {new}"
 
     def key(self) -> tuple[str, str, str, int]:
         """What identifies it from run to run."""
         return self.path, self.old, self.new, self.line
+
+
+@dataclass(frozen=True)
+class Result(Mutant):
+    """The verdict on a mutant: an entry of the results file."""
+
+    verdict: str
+    seconds: float
+    equivalent: str = ""
 
 
 class Trial:
@@ -111,16 +104,15 @@ class Trial:
         file = copy / mutant.path
         original = file.read_bytes()
         lines = original.decode().split("\n")
-        lines[mutant.fault.line - 1] = mutant.fault.new
+        lines[mutant.line - 1] = mutant.new
         try:
             file.write_text("\n".join(lines), encoding="utf-8")
             verdict = self._verdict(copy, mutant.path)
         finally:
             file.write_bytes(original)
             self._copies.put(copy)
-        fault = asdict(mutant.fault)
         seconds = round(time.monotonic() - start, 1)
-        return Result(mutant.layer, mutant.path, **fault, verdict=verdict, seconds=seconds)
+        return Result(**asdict(mutant), verdict=verdict, seconds=seconds)
 
     def _verdict(self, copy: Path, path: str) -> str:
         status, _ = self._shell.run(self._tests.build, copy, BUILD_SECONDS)

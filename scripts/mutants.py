@@ -41,7 +41,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import layer_tests
-from mutant_rules import Fault, faults
+from mutant_rules import faults
 from mutant_trial import Failed, Mutant, Result, Trial
 from tree_copy import Shell, Stopped, git
 
@@ -83,7 +83,7 @@ def generate(
             continue
         for fault in faults(path, (root / path).read_text(encoding="utf-8")):
             if changed is None or fault.line in changed[path]:
-                found[layer].append(Mutant(layer, path, fault))
+                found[layer].append(Mutant(**asdict(fault), layer=layer, path=path))
     return dict(sorted(found.items()))
 
 
@@ -94,14 +94,14 @@ def choose(mutants: list[Mutant], count: int | None, seed: int) -> list[Mutant]:
     lots = random.Random(seed)
     lines: dict[tuple[str, int], list[Mutant]] = defaultdict(list)
     for mutant in mutants:
-        lines[mutant.path, mutant.fault.line].append(mutant)
+        lines[mutant.path, mutant.line].append(mutant)
     order = list(lines.values())
     lots.shuffle(order)
     chosen: list[Mutant] = []
     while len(chosen) < count:
         for line in filter(None, order):
-            rule = lots.choice(sorted({mutant.fault.rule for mutant in line}))
-            taken = lots.choice([mutant for mutant in line if mutant.fault.rule == rule])
+            rule = lots.choice(sorted({mutant.rule for mutant in line}))
+            taken = lots.choice([mutant for mutant in line if mutant.rule == rule])
             line.remove(taken)
             chosen.append(taken)
     return chosen[:count]
@@ -126,7 +126,7 @@ class Results:
 
     def of(self, mutant: Mutant) -> Result | None:
         """The result that a mutant had in an earlier run, or None."""
-        return self.all.get((mutant.path, mutant.fault.old, mutant.fault.new, mutant.fault.line))
+        return self.all.get(mutant.key())
 
 
 def run_layer(trial: Trial, mutants: list[Mutant], results: Results, done: list[Result]) -> None:
@@ -145,8 +145,7 @@ def print_summary(done: list[Result]) -> None:
     """Prints a row for each layer, and the diff of each mutant that lived."""
     lived = [result for result in done if result.verdict == "lived" and not result.equivalent]
     for result in lived:
-        fault = Fault(result.line, result.rule, result.old, result.new)
-        print(f"\nlived: {Mutant(result.layer, result.path, fault).diff()}")
+        print(f"\nlived: {result.diff()}")
     columns = ("killed", "lived", "equivalent", "refused", "same")
     print(f"\n{'layer':12}" + "".join(f"{name:>11}" for name in columns) + f"{'killed %':>10}")
     names = sorted({result.layer for result in done})

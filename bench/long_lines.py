@@ -12,23 +12,18 @@ there is a rate. `--controls` is what the kernel of both starts with: `cubic` an
 `--streams`: how many TCP streams carry a pair's messages, `auto` as deltawire chooses. With
 `--per-site 2` four ranks share the line, two at each end. Prints a Markdown table: the bytes that a
 site sends over the line, as a share of its rate, the delays of the exchange included; the median of
-`--steps` exchanges after the first. `--pause` is what the ranks compute before each. With
-`--strangers N` a process at the second site dials rank 0's port N times a second, and after a
-second sends 16 random bytes and hangs up; the table then also has the seconds that rank 0 took to
-meet the others. `--strangers 0` gives these seconds without strangers.
+`--steps` exchanges after the first.
 """
 
 import argparse
-import collections
 import os
 import secrets
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ADDRESS = ("10.77.0.1", "10.77.0.2")
@@ -69,58 +64,33 @@ def line(program: Path, control: str, words: list[str]) -> Iterator[list[str]]:
                 run("ip", "netns", "delete", name)
 
 
-def started(site: str, *words: str) -> subprocess.Popen:
-    command = ["ip", "netns", "exec", site, sys.executable, __file__, *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
 def cell(given: argparse.Namespace, names: list[str]) -> str:
     """Starts all ranks, and returns rank 0's figures."""
     words = ["--token", secrets.token_hex(16), "--spec", given.spec]
-    for name in ("megabytes", "steps", "per_site", "pause", "encryption"):
+    for name in ("megabytes", "steps", "per_site", "encryption"):
         words += [f"--{name.replace('_', '-')}", str(getattr(given, name))]
     sites = [name for name in names for _ in range(given.per_site)]
-    with ExitStack() as ending:
-        if given.strangers:
-            strangers = started(names[1], "--strangers", str(given.strangers), "--rank", "-1")
-            ending.enter_context(strangers)
-            ending.callback(strangers.kill)
-        ranks = [started(name, "--rank", str(rank), *words) for rank, name in enumerate(sites)]
-        said = [process.communicate()[0] for process in ranks]
+    ranks = []
+    for rank, name in enumerate(sites):
+        command = ["ip", "netns", "exec", name, sys.executable, __file__, "--rank", str(rank)]
+        ranks.append(subprocess.Popen([*command, *words], stdout=subprocess.PIPE, text=True))
+    said = [process.communicate()[0] for process in ranks]
     if any(process.returncode for process in ranks):
         raise SystemExit("a rank failed; its message is above")
-    met, bytes_sent, seconds = (float(word) for word in said[0].split())
+    bytes_sent, seconds = (float(word) for word in said[0].split())
     # A rank sends as much to each other rank; the line carries what goes to the other site.
     bytes_over_line = given.per_site * bytes_sent * given.per_site / (2 * given.per_site - 1)
     share = 8 * bytes_over_line / seconds / (given.rate * 1e6)
-    text = f"{share:.0%}" if share > 0.1 else f"{share:.1%}"
-    return text if given.strangers is None else f"{text}, met in {met:.1f} s"
-
-
-def be_strangers(each_second: int) -> None:
-    """Dials as often until it is killed."""
-    open_ones: collections.deque[socket.socket] = collections.deque()
-    start, dialed = time.monotonic(), 0
-    while True:
-        time.sleep(0.002)
-        while dialed < (time.monotonic() - start) * each_second:
-            dialed += 1
-            open_ones.append(socket.socket())
-            open_ones[-1].setblocking(False)
-            open_ones[-1].connect_ex((ADDRESS[0], PORT))
-            if len(open_ones) > each_second:
-                with open_ones.popleft() as oldest, suppress(OSError):
-                    oldest.send(secrets.token_bytes(16))
+    return f"{share:.0%}" if share > 0.1 else f"{share:.1%}"
 
 
 def run_rank(given: argparse.Namespace) -> None:
-    """Prints the seconds until all ranks have met, the bytes that the rank sends in a step, and its
-    seconds."""
+    """Prints the bytes that the rank sends in a step, and its seconds."""
     import deltawire
     import numpy as np
 
     values = np.full(round(given.megabytes * 250_000), given.rank, np.float32)
-    times, sent, began = [], 0, time.perf_counter()
+    times, sent = [], 0
     with deltawire.Session(
         given.spec,
         rank=given.rank,
@@ -131,15 +101,13 @@ def run_rank(given: argparse.Namespace) -> None:
         timeout=600,
         encryption=given.encryption,
     ) as session:
-        met = time.perf_counter() - began
         for _ in range(1 + given.steps):
             tensors = {"w": values.copy()}
-            time.sleep(given.pause)
             start = time.perf_counter()
             sent = session.all_reduce(tensors).bytes_sent
             times.append(time.perf_counter() - start)
             assert np.all(tensors["w"] == (2 * given.per_site - 1) / 2)
-    print(met, sent, statistics.median(times[1:] or times))
+    print(sent, statistics.median(times[1:] or times))
 
 
 def main() -> None:
@@ -152,19 +120,17 @@ def main() -> None:
     parser.add_argument("--controls", nargs="+", choices=controls, default=controls)
     parser.add_argument("--streams", nargs="+", default=["auto"], help="auto, or 1 to 8")
     parser.add_argument("--per-site", type=int, default=1, help="ranks at each end; default 1")
-    parser.add_argument("--pause", type=float, default=0, help="seconds; default 0")
     parser.add_argument("--rate", type=float, default=100, help="Mbit/s; default 100")
     parser.add_argument("--megabytes", type=float, default=16, help="of float32; default 16")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--spec", default="direct(fp32)")
     parser.add_argument("--encryption", choices=("off", "required"), default="off")
-    parser.add_argument("--strangers", type=int, metavar="N", help="calls of strangers a second")
     parser.add_argument("--delay-line", type=Path, default=DELAY_LINE, help="the built program")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--token", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank is not None:
-        run_rank(given) if given.rank >= 0 else be_strangers(given.strangers)
+        run_rank(given)
         return
     kinds = [(control, streams) for control in given.controls for streams in given.streams]
     ranks = 2 * given.per_site

@@ -78,7 +78,6 @@ def values_of(folder: Path) -> np.ndarray:
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--out", type=Path, default=ROOT / "out" / "bench", help="folder of results"
@@ -101,7 +100,6 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures as the command line says."""
     options = parsed(arguments)
     if not PROGRAM.is_file():
         sys.exit(f"{PROGRAM} isn't built: `make bench` builds it")

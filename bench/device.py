@@ -67,7 +67,6 @@ def must_equal(spec: str, twin, values: torch.Tensor) -> None:
 
 
 def row(spec: str, values: torch.Tensor, copied: float) -> str:
-    """The shares of a copy's speed."""
     twin = gpu.twin(spec)
     must_equal(spec, twin, values[: 1 << 16])
     residual = torch.zeros_like(values)
@@ -86,7 +85,6 @@ def row(spec: str, values: torch.Tensor, copied: float) -> str:
 
 
 def main() -> None:
-    """The program."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

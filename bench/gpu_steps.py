@@ -24,6 +24,7 @@ import time
 import deltawire.torch
 import torch
 import torch.distributed as dist
+from device import milliseconds
 from spawned_ranks import result_of_ranks
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -51,12 +52,10 @@ class Images(nn.Module):
     BATCH = 32
 
     def batch(self, size, generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and labels."""
         images = torch.randn(size, 3, 224, 224, generator=generator)
         return images, torch.randint(0, 1000, (size,), generator=generator)
 
     def loss(self, images, labels):
-        """Of one batch."""
         return nn.functional.cross_entropy(self.network(images), labels)
 
 
@@ -80,7 +79,6 @@ class Words(nn.Module):
         return words[:, :-1].contiguous(), words[:, 1:].contiguous()
 
     def loss(self, words, following):
-        """Of one batch."""
         mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1], device=words.device)
         found = self.head(self.layers(self.embedding(words), mask=mask, is_causal=True))
         return nn.functional.cross_entropy(found.flatten(0, 1), following.flatten())
@@ -97,7 +95,6 @@ class Task(nn.Module):
         self.of = of
 
     def forward(self, *batch, given=None):
-        """The loss."""
         if given is None:
             with torch.autocast(batch[0].device.type, dtype=torch.bfloat16):
                 return self.of.loss(*batch)
@@ -144,13 +141,11 @@ class Method:
         return 1e3 * (time.perf_counter() - start)
 
     def close(self) -> None:
-        """Ends the exchange."""
         if self.hook is not None:
             self.hook.close()
 
 
 def synchronize() -> None:
-    """Waits for the GPU."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -164,10 +159,9 @@ def loopback_bytes() -> int:
 
 def all_ranks(value: float) -> list[float]:
     """Every rank's value."""
-    own = torch.tensor([value], dtype=torch.float64)
-    found = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(found, own)
-    return [each.item() for each in found]
+    found = [0.0] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
 
 
 def checksum(means: list[torch.Tensor]) -> float:
@@ -198,18 +192,8 @@ def copies(count: int) -> tuple[float, float]:
     if not torch.cuda.is_available():
         return 0.0, 0.0
     device, host = torch.randn(count, device="cuda"), torch.empty(count, pin_memory=True)
-    found = []
-    for target, source in ((host, device), (device, host)):
-        times = []
-        for _ in range(4):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            target.copy_(source, non_blocking=True)
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end))
-        found.append(statistics.median(times[1:]))
-    return found[0], found[1]
+    down = milliseconds(lambda: host.copy_(device, non_blocking=True), repeats=3)
+    return down, milliseconds(lambda: device.copy_(host, non_blocking=True), repeats=3)
 
 
 def measured(name: str, task: Task, given, batch, exact, seconds: float) -> tuple[dict, list]:
@@ -247,7 +231,6 @@ def measured(name: str, task: Task, given, batch, exact, seconds: float) -> tupl
 
 
 def run_rank(rank: int, options: argparse.Namespace, results) -> None:
-    """A rank of one network's run."""
     os.environ["LOCAL_WORLD_SIZE"] = str(options.ranks)
     threads = max(1, (os.cpu_count() or 1) // options.ranks)
     torch.set_num_threads(min(threads, 8))
@@ -280,7 +263,6 @@ def run_rank(rank: int, options: argparse.Namespace, results) -> None:
 
 
 def table(found: dict) -> str:
-    """As Markdown."""
     down, up = found["copies_ms"]
     megabytes = 4 * found["parameters"] / 1e6
     link = f", {found['link']:g} Gbit/s for each rank" if found["link"] else ""

@@ -12,10 +12,10 @@ import json
 import re
 import shlex
 import sys
-import textwrap
 from pathlib import Path
 
 from lab.command.files import write_whole
+from lab.command.markdown import table, wrapped
 from lab.command.paths import REPOSITORY
 from lab.demo import methods
 from lab.demo.plots import draw_plots
@@ -24,7 +24,6 @@ from lab.demo.table import accuracy_range, megabytes, ms_range, seeds_in_words
 from lab.ranks.links import link_in_words
 
 PLOT = Path("docs/figures/demo-accuracy-time.svg")
-_LINE = 118
 # README's rows, and what each does for its reader.
 SHORT = {
     "fp32": "no compression; the baseline",
@@ -67,7 +66,7 @@ def headline_block(results: dict) -> str:
     base, plain = (
         next(row for row in rows if row["method"] == name) for name in (methods.BASE, methods.PLAIN)
     )
-    return _wrapped(
+    return wrapped(
         f"**{times(best['times_smaller'])} times fewer bytes, steps {times_as_fast(best)} plain "
         f"DDP's{_note(plain)}, {100 * best['accuracy']:.1f} % accuracy where `fp32` has "
         f"{100 * base['accuracy']:.1f} %**: {settings['network']} on Fashion-MNIST, "
@@ -97,7 +96,7 @@ def short_block(results: dict) -> str:
     accuracy, ms = _accuracy_and_ms(plain)
     return _joined(
         f"What {_run(results)}:",
-        _table(_SHORT_HEADS, cells),
+        table(_SHORT_HEADS, cells),
         f"PyTorch's own DDP{_note(plain)} takes {ms} ms per step and reaches {accuracy}. "
         f"{_computing(results['rows'])}",
     )
@@ -112,7 +111,7 @@ def block(results: dict) -> str:
     rows = _whole(results)
     return _joined(
         f"What {_run(results, 'all rows with the same settings, unless the row says otherwise')}:",
-        _table(_HEADS, _cells(rows)),
+        table(_HEADS, _cells(rows)),
         _computing(rows),
     )
 
@@ -157,13 +156,9 @@ def _whole(results: dict) -> list[dict]:
     return rows
 
 
-def _joined(before: str, table: str, after: str) -> str:
+def _joined(before: str, rows: str, after: str) -> str:
     """Wrapped paragraphs around a table."""
-    return "\n\n".join((_wrapped(before), table, _wrapped(after)))
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _LINE, break_on_hyphens=False)
+    return "\n\n".join((wrapped(before), rows, wrapped(after)))
 
 
 def _run(results: dict, more: str = "") -> str:
@@ -187,11 +182,6 @@ def _settings(settings: dict) -> str:
 def _computing(rows: list[dict]) -> str:
     compute = [row["compute_ms"] for row in rows]
     return f"Computing alone takes {min(compute):.0f} to {max(compute):.0f} ms of each step."
-
-
-def _table(heads: tuple[str, ...], cells: list[list[str]]) -> str:
-    lines = [list(heads), ["---"] * len(heads), *cells]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _note(plain: dict) -> str:

@@ -106,23 +106,32 @@ def _resnet20(size: str, seed: int) -> Training:
     return Training(words, network, batch_at, {"sgd": 0.05, "adam": 0.002})
 
 
+def pieces_of(
+    text: torch.Tensor, length: int, batch: int, seed: int, *, dim: int
+) -> Callable[[int], Batch]:
+    """`batch_at` of random pieces of a text: `length` tokens along `dim`, and what follows each."""
+    chance = np.random.default_rng(seed)
+
+    def batch_at(step: int) -> Batch:
+        starts = chance.integers(0, len(text) - length - 1, batch)
+        chosen = torch.stack([text[start : start + length + 1] for start in starts], dim=1 - dim)
+        return (chosen.narrow(dim, 0, length),), chosen.narrow(dim, 1, length)
+
+    return batch_at
+
+
 def _lstm(size: str, seed: int) -> Training:
     sizes = {"full": (5000, 128, 128, 1), "small": (600, 24, 48, 1), "large": (10000, 200, 200, 2)}
     vocabulary, embedding, hidden, layers = sizes[size]
     batch, length = 16, 32
     words = torch.from_numpy(texts.read_words(data_folder(), vocabulary))
-    network, chance = WordLSTM(vocabulary, embedding, hidden, layers), np.random.default_rng(seed)
-
-    def batch_at(step: int) -> Batch:
-        starts = chance.integers(0, len(words) - length - 1, batch)
-        chosen = torch.stack([words[start : start + length + 1] for start in starts], dim=1)
-        return (chosen[:-1],), chosen[1:]
-
+    network = WordLSTM(vocabulary, embedding, hidden, layers)
     depth = f", {layers} layers deep," if layers > 1 else ""
     text = (
         f"LSTM of {hidden} units{depth} on WikiText-2's validation text, {vocabulary} words, "
         f"batches of {batch} x {length}"
     )
+    batch_at = pieces_of(words, length, batch, seed, dim=0)
     return Training(text, network, batch_at, {"sgd": 1.0, "adam": 0.004})
 
 
@@ -130,18 +139,12 @@ def _transformer(size: str, seed: int) -> Training:
     width, layers, batch = {"full": (128, 4, 16), "small": (40, 2, 16), "large": (384, 6, 4)}[size]
     length = 64
     characters, kinds = texts.read_characters(data_folder())
-    text = torch.from_numpy(characters)
-    network, chance = CharacterTransformer(kinds, width, layers), np.random.default_rng(seed)
-
-    def batch_at(step: int) -> Batch:
-        starts = chance.integers(0, len(text) - length - 1, batch)
-        chosen = torch.stack([text[start : start + length + 1] for start in starts])
-        return (chosen[:, :-1],), chosen[:, 1:]
-
+    network = CharacterTransformer(kinds, width, layers)
     words = (
         f"transformer of {layers} layers of width {width} on Shakespeare, character by character, "
         f"batches of {batch} x {length}"
     )
+    batch_at = pieces_of(torch.from_numpy(characters), length, batch, seed, dim=1)
     rates = {"sgd": 0.1, "adam": 0.001 if size == "large" else 0.002}
     return Training(words, network, batch_at, rates)
 

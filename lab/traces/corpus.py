@@ -19,7 +19,6 @@ from pathlib import Path
 
 import deltawire
 import deltawire.torch
-import numpy as np
 import torch
 from deltawire import DeltawireError, TracedGradient, TracedTensor
 from deltawire.traces.writer import TraceWriter
@@ -28,7 +27,7 @@ from lab.command.program import main_of, make_parser
 from lab.data import texts
 from lab.data.images import DataError, data_folder
 from lab.models.networks import WordLSTM
-from lab.models.trainings import Batch, Training, make_optimizer, make_training
+from lab.models.trainings import Training, make_optimizer, make_training, pieces_of
 
 PAGE, FORMAT = "corpus.json", 1
 SEED = 1
@@ -102,14 +101,8 @@ RECIPES = (
 def _charlstm(seed: int) -> Training:
     """A character-level LSTM of two layers on Shakespeare."""
     characters, kinds = texts.read_characters(data_folder())
-    text = torch.from_numpy(characters)
-    network, chance = WordLSTM(kinds, _UNITS, _UNITS, 2), np.random.default_rng(seed)
-
-    def batch_at(step: int) -> Batch:
-        starts = chance.integers(0, len(text) - _LINE - 1, _LINES)
-        chosen = torch.stack([text[start : start + _LINE + 1] for start in starts], dim=1)
-        return (chosen[:-1],), chosen[1:]
-
+    batch_at = pieces_of(torch.from_numpy(characters), _LINE, _LINES, seed, dim=0)
+    network = WordLSTM(kinds, _UNITS, _UNITS, 2)
     words = (
         f"LSTM of 2 layers of {_UNITS} units on Shakespeare, character by character, batches of "
         f"{_LINES} x {_LINE}"

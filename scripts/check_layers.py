@@ -85,6 +85,8 @@ class Checker:
         for size in self.classes.all():
             if problem := size.problem():
                 self._report(self.root / size.path, size.line, problem)
+        for path, line, problem in self.classes.named_twice():
+            self._report(self.root / path, line, problem)
         if (self.root / "CMakeLists.txt").is_file():  # a whole tree
             self.violations += self.python.rows_without_modules()
         for problem in self.python.circles():

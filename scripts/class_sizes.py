@@ -8,13 +8,17 @@ class lives in the file that defines it and in those that include that file and 
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import budgets
 import cpp_source
 import python_source
 
 MAX_MEMBERS = 40
 MAX_FILES = 2
+LINKED = re.compile("(src|include|apps|python)/")  # into one program
+OWN = re.compile(r"\(unnamed\)|DELTAWIRE_TARGET")  # namespaces whose names each object file has
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,17 @@ class ClassSizes:
         return sorted(
             sizes, key=lambda size: (-size.members, -len(size.files), size.path, size.line)
         )
+
+    def named_twice(self) -> Iterator[tuple[str, int, str]]:
+        """(file, line, what is wrong) for each class of the library or the program whose name is
+        also another's: the linker takes the functions of either for both."""
+        first: dict[str, str] = {}
+        for path, found in self._cpp:
+            name = f"{found.namespace}::{found.name}"
+            shared = LINKED.match(path) and not budgets.TESTS.search(path) and not OWN.search(name)
+            if shared and (other := first.setdefault(name, path)) != path:
+                problem = f"{name} is another class in {other}: one program has both"
+                yield path, found.line, problem
 
     def _whole(self, path: str, found: cpp_source.Class) -> ClassSize:
         header = re.sub(r"^(src|apps|include|tests)/", "", path)

@@ -62,10 +62,12 @@ class Function:
 
 @dataclass
 class Class:
-    """A class, struct or union with a body: its name within its file, its line, and its methods and
-    fields, one for each declaration."""
+    """A class, struct or union with a body: its name within its namespace, which has "(unnamed)" in
+    it where no other file sees it, its line, and its methods and fields, one for each
+    declaration."""
 
     name: str
+    namespace: str
     line: int
     methods: int = 0
     fields: int = 0
@@ -114,6 +116,7 @@ class _Scanner:
         self.parens = 0
         self.open: list[str] = []  # "scope", "value" or "function", one for each open brace
         self.around: list[Class | None] = []  # the class that each of them opens, if any
+        self.namespaces: list[str] = []  # the name that each of them opens; "" for all others
         self.inside = 0  # braces open since the current function's own
         self.found = Source()
 
@@ -156,6 +159,7 @@ class _Scanner:
             kind = self.open.pop() if self.open else "scope"
             if self.around:
                 self.around.pop()
+                self.namespaces.pop()
             self.head = self.head + "}" if kind == "value" else ""
         elif character == ";" and self.parens == 0:
             if self.around and self.around[-1]:
@@ -178,6 +182,8 @@ class _Scanner:
             return
         self.open.append(kind)
         self.around.append(self._class(head) if kind == "scope" else None)
+        named = re.match(r"(?:inline\s+)?namespace\b\s*(.*)", head)
+        self.namespaces.append((named[1] or "(unnamed)") if named else "")
         self.head = self.head + "{" if kind == "value" else ""
 
     def _class(self, head: str) -> Class | None:
@@ -188,7 +194,8 @@ class _Scanner:
         words = [word for word in named.split()[1:] if word != "final"]
         outer = next((each.name + "::" for each in reversed(self.around) if each), "")
         name = outer + (words[-1] if words else "(unnamed)")
-        self.found.classes.append(Class(name, self.line))
+        namespace = "::".join(filter(None, self.namespaces))
+        self.found.classes.append(Class(name, namespace, self.line))
         return self.found.classes[-1]
 
 

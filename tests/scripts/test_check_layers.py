@@ -76,12 +76,34 @@ def test_a_class_in_three_files(house: Path) -> None:
     plant(house, "src/base/a.h", "class A {\n  void f();\n  void g();\n  void h();\n};\n")
     plant(house, "src/base/a.cc", '#include "base/a.h"\nvoid A::f() {\n}\n')
     plant(house, "src/base/a_test.cc", '#include "base/a.h"\nTEST(A, F) {\n  A::f();\n}\n')
-    plant(house, "src/wire/a.cc", "class A {};\nvoid A::f() {\n}\n")  # another one
+    plant(house, "src/wire/a.cc", "namespace wire {\nclass A {};\nvoid A::f() {\n}\n}\n")
     assert check(house)[0] == 0
     plant(
         house, "src/base/a_rest.cc", '#include "a.h"\nnamespace deltawire {\nint A::g() {\n}\n}\n'
     )
     expect_one(house, "src/base/a.h:1:", "A lives in 3 files", "src/base/a_rest.cc")
+
+
+@pytest.mark.parametrize(
+    ("file", "namespace", "wrong"),
+    [
+        ("src/base/b.cc", "namespace deltawire", True),
+        ("apps/cli/b.cc", "inline namespace deltawire", True),
+        ("src/base/b.cc", "namespace deltawire::b", False),
+        ("src/base/b.cc", "namespace deltawire { namespace", False),
+        ("src/base/b.cc", "namespace deltawire { namespace DELTAWIRE_TARGET", False),
+        ("src/base/b_test.cc", "namespace deltawire", False),
+    ],
+)
+def test_two_classes_of_one_name(house: Path, file: str, namespace: str, wrong: bool) -> None:
+    text = "class Link {\n  struct State {};\n};\n"
+    plant(house, "src/base/a.cc", f"namespace deltawire {{\n{text}}}\n")
+    plant(house, file, f"{namespace} {{\nstruct Link;\n{text}}}\n")
+    status, said = check(house)
+    assert status == int(wrong), said
+    names = ("deltawire::Link", "deltawire::Link::State") if wrong else ()
+    for line, name in enumerate(names, start=3):
+        assert f"{file}:{line}: {name} is another class in" in said
 
 
 def test_figures(house: Path) -> None:

@@ -74,10 +74,8 @@ void read_figures(const PlanCommandOptions& options, Material& material) {
 void measure_codecs(const PlanCommandOptions& options, const std::vector<Candidate>& candidates,
                     const Input& input, Material& material, PlanReport& report) {
   const Input cut = cut_for_exchange(input, options.parameters);
-  MeasureOptions measure;
-  measure.policy.min_elements = options.min_elements;
-  measure.seconds = options.quick ? 0.02 : options.seconds;
-  measure.streams = 1;
+  const Policy policy{.min_elements = options.min_elements};
+  const double seconds = options.quick ? 0.02 : options.seconds;
   Progress progress;
   catch_interrupts();
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -86,8 +84,7 @@ void measure_codecs(const PlanCommandOptions& options, const std::vector<Candida
     if (!options.quiet) progress.show_stage(place);
     std::optional<CodecFigures> figures;
     try {
-      figures = measure_figures(candidates[i], cut, measure,
-                                [&](const char* stage) { progress.show(place + ": " + stage); });
+      figures = measure_figures(candidates[i], cut, policy, seconds);
     } catch (const Failure& refusal) {
       report.refused.push_back(refusal.message);
       continue;

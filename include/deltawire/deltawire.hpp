@@ -6,6 +6,7 @@
 
 #include "deltawire/channel.h"
 #include "deltawire/codec.h"
+#include "deltawire/codec_trial.h"
 #include "deltawire/connect.h"
 #include "deltawire/door.h"
 #include "deltawire/elastic.h"

@@ -16,7 +16,10 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "bucket_bindings.h"
+#include "deltawire/codec_trial.h"
 #include "deltawire/planner.h"
+#include "deltawire/spec.h"
 #include "deltawire/workers.h"
 #include "python_error.h"
 
@@ -44,6 +47,10 @@ Pattern pattern_called(std::string_view name) {
                                             "'; it knows direct, ring and gather"});
   }
   return *pattern;
+}
+
+std::pair<double, double> seconds_of(const CodingTime& time) {
+  return {time.message_seconds, time.value_seconds};
 }
 
 std::vector<PlanTensor> plan_tensors(const Tensors& tensors) {
@@ -131,7 +138,32 @@ void bind_inputs(nb::module_& module) {
       .def_ro("spec", &CodecFigures::spec)
       .def_prop_ro("pattern", [](const CodecFigures& self) { return pattern_name(self.pattern); })
       .def_prop_ro("tier", [](const CodecFigures& self) { return tier_name(self.tier); })
-      .def_ro("bits_per_value", &CodecFigures::bits_per_value);
+      .def_ro("bits_per_value", &CodecFigures::bits_per_value)
+      .def_prop_ro("encode", [](const CodecFigures& self) { return seconds_of(self.encode); })
+      .def_prop_ro("decode", [](const CodecFigures& self) { return seconds_of(self.decode); })
+      .def_ro("shares_parts", &CodecFigures::shares_parts);
+}
+
+void bind_trials(nb::module_& module) {
+  nb::class_<CodecTrial>(module, "CodecTrial",
+                         "Measures a codec on gradients, round by round. One thread at a time.")
+      .def(
+          "__init__",
+          [](CodecTrial* self, const Spec& spec, std::uint64_t min_elements) {
+            new (self) CodecTrial(value_or_raise(CodecTrial::make(spec, {.min_elements = min_elements})));
+          },
+          "spec"_a, "min_elements"_a)
+      .def_prop_ro("least_rounds", &CodecTrial::least_rounds, "From how many on there are figures.")
+      .def(
+          "advance",
+          [](CodecTrial& self, const std::vector<TypedTensorAt>& arrays) {
+            const std::vector<Named> parts = named_all(arrays);
+            run_without_gil([&] { return self.advance(parts); });
+          },
+          "arrays"_a,
+          "A round: (name, address, bytes, shape, dtype's name) of each array, on the CPU. Raises if the "
+          "codec doesn't take the values. Releases the GIL.")
+      .def("figures", &CodecTrial::figures, "After the least number of rounds.");
 }
 
 void bind_outputs(nb::module_& module) {
@@ -169,6 +201,7 @@ void bind_outputs(nb::module_& module) {
 void bind_planner(nb::module_& module) {
   bind_inputs(module);
   bind_outputs(module);
+  bind_trials(module);
   module.def("make_plan", &plan, "workload"_a, "ranks"_a, "link"_a, "codecs"_a, "machine"_a = Machine{},
              "tier"_a = tier_name(PlanOptions{}.tier), "least_gain"_a = PlanOptions{}.least_gain,
              "Raises InvalidArgumentError that names what is out of its range. Releases the GIL.");
@@ -188,14 +221,6 @@ void bind_planner(nb::module_& module) {
       "tier_of", [](bool lossless, double relative_l2) { return tier_name(tier_of(lossless, relative_l2)); },
       "lossless"_a, "relative_l2"_a,
       "The tier of a codec: of one message without error feedback, the relative L2 error.");
-  module.def(
-      "coding_time",
-      [](std::pair<double, double> small, std::pair<double, double> large) {
-        const auto time = CodingTime::through({small.first, small.second}, {large.first, large.second});
-        return std::pair(time.message_seconds, time.value_seconds);
-      },
-      "small"_a, "large"_a,
-      "(seconds a message, seconds a value) of the line through two messages, each (values, seconds).");
   module.def("processors", &Workers::processors,
              "The processors that this process may use, by its affinity and its control groups' quotas.");
   module.def("check_tier", [](std::string_view name) { tier_called(name); }, "name"_a, "Raises for no tier.");

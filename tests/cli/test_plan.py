@@ -88,7 +88,7 @@ def test_standard_error_names_each_codec_in_its_turn() -> None:
     assert done.stderr == b"[1/2] bf16\n[2/2] gather(3lc)\n"
     assert len(json.loads(done.stdout)["figures"]) == 2
     shown = shown_on_terminal(*arguments)
-    assert shown.startswith("\r[1/2] bf16\x1b[K\r[1/2] bf16: ") and "\n" not in shown
+    assert shown.startswith("\r[1/2] bf16\x1b[K\r[2/2] gather(3lc)\x1b[K") and "\n" not in shown
     assert shown.endswith("\r\x1b[K")
 
 

@@ -66,7 +66,7 @@ def believe_in_a_slow_link(watched=20, clock=GivenTimes, halves=False):
     LinkProbe.result = lambda self, machine: (1.25e5, 1e-3)
     chooser.StepClock = clock
     chooser.WATCHED, chooser.MEASURED = watched, FEW
-    codec_figures._ROUNDS = codec_figures._ALIKE = ROUNDS
+    codec_figures.rounds_of = lambda trial: ROUNDS
 
 
 def slow_link(model, tier, watched=20, clock=GivenTimes, halves=False, **given):
@@ -108,7 +108,7 @@ def test_on_loopback_it_stays_native_and_exact():
 
 def on_one_machine(rank, world_size, report):
     chooser.StepClock, chooser.MEASURED = GivenTimes, FEW
-    codec_figures._ROUNDS = codec_figures._ALIKE = ROUNDS
+    codec_figures.rounds_of = lambda trial: ROUNDS
     model, plain = wrapped(Net()), wrapped(Net())
     hook = deltawire.torch.register(model, "auto")
     for step in range(measured() + TRIED + 2):

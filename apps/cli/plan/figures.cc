@@ -1,6 +1,7 @@
 #include "cli/plan/figures.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -8,8 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
-#include "deltawire/channel.h"
-#include "deltawire/codec.h"
+#include "cli/measure/method.h"
+#include "cli/progress.h"
+#include "deltawire/codec_trial.h"
 #include "deltawire/optimizer_rules.h"
 #include "deltawire/spec.h"
 
@@ -18,22 +20,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostPart = 81920;     // of `direct`: docs/reference/format.md, "Parts"
-constexpr double kMomentum = 0.9;            // of an optimizer of which only the name is known
-constexpr std::size_t kSmallMessage = 1024;  // values; its time is mostly the overhead of a message
-
-// Whether the optimizer says what all codecs drop.
-bool cuts_by_optimizer(const Spec& spec) {
-  return std::ranges::all_of(spec.rules, [](const SpecRule& rule) {
-    return rule.info->significance && rule.codec_parameters.value("cut") == "auto";
-  });
-}
+constexpr std::size_t kMostPart = 81920;  // of `direct`: docs/reference/format.md, "Parts"
+constexpr double kMomentum = 0.9;         // of an optimizer of which only the name is known
 
 Candidate candidate_of(const std::string& text, const std::string& optimizer) {
   auto spec = Spec::parse(text);
   if (!spec) throw misused("--codecs \"" + text + "\": " + spec.error().message);
-  const auto pattern = find_pattern(spec->pattern);
-  if (!pattern) {
+  if (!find_pattern(spec->pattern)) {
     throw misused("--codecs \"" + text + "\": the planner has no model of the pattern \"" +
                   spec->pattern_name + "\"; it knows direct, ring and gather");
   }
@@ -50,71 +43,19 @@ Candidate candidate_of(const std::string& text, const std::string& optimizer) {
     if (!warnings.empty()) unfit = warnings.front();
     spec = value_or_failed(with_means_for(*spec, traits));
   }
-  return Candidate{text, *pattern, {spec->codecs, spec->codecs}, cuts_by_optimizer(*spec), std::move(unfit)};
+  return Candidate{text, *std::move(spec), std::move(unfit)};
 }
 
-InputStep small_step(const InputStep& step) {
-  const InputTensor& longest = *std::ranges::max_element(
-      step.tensors, {}, [](const InputTensor& tensor) { return tensor.values.size(); });
-  InputTensor small;
-  small.name = "small";
-  const std::size_t count = std::min(kSmallMessage, longest.values.size());
-  small.values.assign(longest.values.begin(), longest.values.begin() + static_cast<std::ptrdiff_t>(count));
-  small.shape = {count};
-  InputStep made;
-  made.step = step.step;
-  made.tensors.push_back(std::move(small));
-  return made;
-}
-
-// A whole step at `gb_s` GB/s of float32.
-CodingTime::Message message_at(double gb_s, const InputStep& step) {
-  const auto values = static_cast<double>(step.values());
-  return {values, 4e-9 * values / gb_s};
-}
-
-// A whole model is one message here, and many in an exchange.
-Status add_times(const Candidate& candidate, const InputStep& step, const Row& row, CodecFigures& figures) {
-  const InputStep small = small_step(step);
-  ASSIGN_OR_RETURN(const auto speed,
-                   measure_speed(candidate.codecs.canonical, {.min_elements = 0}, small, 0.01));
-  figures.encode =
-      CodingTime::through(message_at(speed.encode_gb_s, small), message_at(row.encode_gb_s, step));
-  figures.decode =
-      CodingTime::through(message_at(speed.decode_gb_s, small), message_at(row.decode_gb_s, step));
-  return {};
-}
-
-// In the long run: a gradient whose small values wait in the residual takes fewer bits alone.
-double lasting_bits(const Row& row) {
-  return std::isnan(row.feedback_bits_per_value) ? row.bits_per_value : row.feedback_bits_per_value;
-}
-
-// What codes the means that owners send, with `direct`.
-std::string spec_of_means(const Candidate& candidate) {
-  ChannelOptions options;
-  options.means = true;
-  const auto means = make_channel(candidate.codecs.canonical, options);
-  return means && candidate.pattern == Pattern::kDirect ? (*means)->spec() : candidate.codecs.canonical;
-}
-
-// By what the codecs guarantee, else by what was measured.
-Status add_tier(const Candidate& candidate, const InputStep& step, const Row& row, CodecFigures& figures) {
-  ASSIGN_OR_RETURN(const auto channel, make_channel(candidate.codecs.canonical));
-  bool lossless = true;
-  bool shares_parts = true;
+std::vector<Named> parts_of(const InputStep& step) {
+  std::vector<Named> parts;
   for (const InputTensor& tensor : step.tensors) {
-    Named part{tensor.name, TensorSlot{const_cast<float*>(tensor.values.data()), tensor.values.size()}};
+    Named& part = parts.emplace_back(tensor.name);
+    part.tensor.values = const_cast<float*>(tensor.values.data());
+    part.tensor.count = tensor.values.size();
     part.tensor.dims = tensor.shape;
-    const CodecInfo& info = channel->codec_of(part, step.step).info();
-    lossless = lossless && info.lossless;
-    shares_parts = shares_parts && info.shares_parts();
+    if (!tensor.significance.empty()) part.tensor.significance = tensor.significance.data();
   }
-  // The optimizer cannot see what it drops: near-lossless, whatever the error of the values.
-  figures.tier = tier_of(lossless, candidate.cuts_by_optimizer ? std::min(row.relative_l2, kNearLosslessError)
-                                                               : row.relative_l2);
-  figures.shares_parts = shares_parts;
-  return {};
+  return parts;
 }
 
 // How many times longer tensors are in a model of so many parameters, the longest one at most as a part.
@@ -234,10 +175,10 @@ std::vector<Candidate> candidates_of(const std::vector<std::string>& texts, cons
     for (const Method& method : methods_of({text})) specs.push_back(method.spec);
   }
   std::vector<Candidate> candidates;
-  std::set<std::pair<Pattern, std::string>> seen;
+  std::set<std::string> seen;
   for (const std::string& spec : specs) {
     auto candidate = candidate_of(spec, optimizer);
-    if (!seen.insert({candidate.pattern, candidate.codecs.canonical}).second) continue;
+    if (!seen.insert(candidate.spec.text).second) continue;
     candidates.push_back(std::move(candidate));
   }
   return candidates;
@@ -287,25 +228,19 @@ Input cut_for_exchange(const Input& input, std::uint64_t parameters) {
 }
 
 std::optional<CodecFigures> measure_figures(const Candidate& candidate, const Input& input,
-                                            const MeasureOptions& options,
-                                            const std::function<void(const char*)>& stage) {
+                                            const Policy& policy, double seconds) {
   if (!candidate.unfit.empty()) throw failed(candidate.unfit);
-  const auto row = measure_method(candidate.codecs, input, options, stage);
-  if (!row) return std::nullopt;
-  if (!row->failed.empty()) throw failed(candidate.text + ": " + row->failed);
-  CodecFigures figures;
-  figures.spec = candidate.text;
-  figures.pattern = candidate.pattern;
-  figures.bits_per_value = lasting_bits(*row);
-  if (const std::string means = spec_of_means(candidate); means != candidate.codecs.canonical) {
-    const auto of_means = measure_method({means, means}, input, options, stage);
-    if (!of_means) return std::nullopt;
-    if (!of_means->failed.empty()) throw failed(candidate.text + ": " + of_means->failed);
-    figures.bits_per_value = (figures.bits_per_value + lasting_bits(*of_means)) / 2;  // as many as gradients
+  auto trial = value_or_failed(CodecTrial::make(candidate.spec, policy));
+  const std::size_t least = candidate.spec.keeps_residual ? kFeedbackSteps : trial.least_rounds();
+  const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> limit(seconds);
+  for (std::size_t i = 0; i < least || std::chrono::steady_clock::now() - begin < limit; ++i) {
+    const Status done = trial.advance(parts_of(input.steps[i % input.steps.size()]));
+    if (!done) throw failed(candidate.text + ": " + done.error().message);
+    if (interrupted()) return std::nullopt;
   }
-  const InputStep& first = input.steps.front();
-  throw_if_failed(add_times(candidate, first, *row, figures));
-  throw_if_failed(add_tier(candidate, first, *row, figures));
+  CodecFigures figures = trial.figures();
+  figures.spec = candidate.text;
   return figures;
 }
 

@@ -2,25 +2,23 @@
 // earlier plan.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/measure/input.h"
-#include "cli/measure/method.h"
 #include "cli/outcome.h"
 #include "deltawire/planner.h"
+#include "deltawire/policy.h"
+#include "deltawire/spec.h"
 
 namespace deltawire::cli {
 
 // A codec spec or rules to measure, with the pattern to plan it for.
 struct Candidate {
-  std::string text;  // as given: "3lc", "ring(int8)"
-  Pattern pattern = Pattern::kDirect;
-  Method codecs;                   // inside the pattern
-  bool cuts_by_optimizer = false;  // near-lossless, whatever the error of the values
-  std::string unfit = {};          // why training would lose by it with the optimizer; empty: it would not
+  std::string text;        // as given: "3lc", "ring(int8)"
+  Spec spec;               // as it is with the optimizer
+  std::string unfit = {};  // why training would lose by it with the optimizer; empty: it would not
 };
 
 // Parses codec specs, rules, reducer specs ("gather(3lc)"), or "all"; each counts once. `optimizer`: that of
@@ -37,12 +35,11 @@ std::vector<PlanTensor> tensors_of(const Input& input);
 // are longer: values repeat, until the longest tensor fills a part.
 Input cut_for_exchange(const Input& input, std::uint64_t parameters = 0);
 
-// Measures on this machine with one thread: average bits, with error feedback if the codec has it, and the
-// time per message and per value. `input`: from cut_for_exchange. Nothing if interrupted. Failures: the codec
-// refuses these values, or does not go with the optimizer.
+// Measures on this machine with one thread, for `seconds` and at least some rounds. `input`: from
+// cut_for_exchange. Nothing if interrupted. Failures: the codec refuses these values, or does not go with the
+// optimizer.
 std::optional<CodecFigures> measure_figures(const Candidate& candidate, const Input& input,
-                                            const MeasureOptions& options,
-                                            const std::function<void(const char*)>& stage);
+                                            const Policy& policy, double seconds);
 
 struct FiguresFile {
   std::vector<PlanTensor> tensors;  // empty if the file has none

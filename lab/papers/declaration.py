@@ -177,6 +177,7 @@ class Paper:
         name: of the command.
         title, source: of the page.
         scales: from the smallest, of seconds, which tests use; the second is the default.
+        left_out: tables, figures, networks or data of the paper that are not here, and why.
     """
 
     name: str
@@ -186,6 +187,7 @@ class Paper:
     kinds: Mapping[str, Kind]
     runs: tuple[Run, ...]
     tables: tuple[Table, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
 
     def chosen(self, numbers: list[str] | None) -> list[Run]:
         """The runs that these tables need (None: all tables), in the order of declaration."""

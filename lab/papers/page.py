@@ -169,6 +169,8 @@ class Page:
         for table in paper.tables:
             blocks += [f"## {table.title}"]
             blocks += self._section(table) if self.is_run(table) else ["Not run yet."]
+        if paper.left_out:
+            blocks += ["## Left out", markdown.table(("of the paper", "why"), paper.left_out, 2)]
         return "\n\n".join(blocks) + "\n"
 
     def figures(self) -> dict[str, str]:

@@ -91,7 +91,10 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
     """By the size of the length flag, and SketchML's; and how many features there are for each
     key."""
     rows, features = scale["rows"], round(scale["features"] * cell["features"])
-    with tempfile.TemporaryDirectory() as folder, data_file(rows, features, seed).open() as text:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        data_file("kdd12", rows, features, seed).open() as text,
+    ):
         head = Path(folder) / "head.libsvm"
         head.write_text("".join(islice(text, round(0.07 * rows))))
         trained = load_sparse_rows(head, features)

@@ -34,12 +34,12 @@ def _folder() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="deltawire-papers-")
 
 
-def data_file(rows: int, features: int, seed: int) -> Path:
-    """Rows shaped like KDD12's, written when first needed. Raises CommandFailed."""
-    path = Path(_folder().name) / f"kdd12-{rows}-{features}-{seed}.libsvm"
+def data_file(shape: str, rows: int, features: int, seed: int) -> Path:
+    """Rows shaped like a data set's, written when first needed. Raises CommandFailed."""
+    path = Path(_folder().name) / f"{shape}-{rows}-{features}-{seed}.libsvm"
     if not path.exists():
         size = ("--rows", rows, "--features", features, "--seed", seed)
-        said_by(DELTAWIRE, "generate", "kdd12", path, *size)
+        said_by(DELTAWIRE, "generate", shape, path, *size)
     return path
 
 
@@ -60,7 +60,7 @@ def _measure_at(rate: float, scale: Settings, cell: Settings, seed: int) -> Metr
     features = max(11, round(scale["features"] * cell["features"]))
     workers, epochs = cell["workers"] or scale["workers"], scale["epochs"]
     options = ("--codec", cell["codec"], "--loss", cell["loss"], "--epochs", epochs)
-    file = data_file(scale["rows"], features, seed)
+    file = data_file(scale["shape"], scale["rows"], features, seed)
     more = ("--lr", rate, "--seed", seed)
     report = _train(file, scale["link"], workers, (*options, *more))
     all_epochs = report["epochs"]

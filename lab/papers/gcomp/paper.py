@@ -339,4 +339,19 @@ PAPER = Paper(
     kinds=KINDS,
     runs=_runs(),
     tables=(_figure9(), _figure10(), _figure16(), _figure17(), _figure18()),
+    left_out=(
+        ("ResNet-50 on ImageNet, BERT-base", "days of a GPU; ResNet-20 and an encoder are here"),
+        ("Figure 11", "the load of processors beside GPUs; here processors train, too"),
+        (
+            "Figures 12 and 14",
+            "what tables made for other gradients, levels and zeros contribute: the text has no "
+            "numbers; `levels=4` is in figure 9",
+        ),
+        (
+            "Figure 13",
+            "tables and decoders of the authors' own; here each chunk has a table, and only the "
+            "decoder by lookup exists",
+        ),
+        ("Figures 19 and 20", "curves, and times over 10 Gbit/s, of figure 18's trainings"),
+    ),
 )

@@ -306,4 +306,9 @@ PAPER = Paper(
     kinds=KINDS,
     runs=_runs(),
     tables=(_table2(), _table3(), _figure3(), experiments.table()),
+    left_out=(
+        ("ResNet50 on ImageNet (table II, figure 5), ResNet18", "weeks of two cores"),
+        ("Figure 4", "figure 3's sparsities after other numbers of iterations; no numbers"),
+        ("Figure 9", "figure 3 with WordLSTM; no numbers"),
+    ),
 )

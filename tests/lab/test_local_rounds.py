@@ -79,6 +79,21 @@ def test_goes_on_with_the_rows_that_are_missing(folder, monkeypatch):
     assert rows_of(folder / "out")[0] == first
 
 
+def test_a_row_that_is_cut_goes_on_with_the_same_losses(folder, capsys):
+    short = [*SHORT, "--rounds=2", "--every=1", "--methods", "ddp-3lc-rows", "muloco"]
+    assert local_rounds.main([*short, "--out", str(folder / "whole")]) == 0
+    cut = [*short, "--minutes=0", "--out", str(folder / "cut")]
+    for begun in ("ddp-3lc-rows", "muloco", None):
+        assert local_rounds.main(cut) == 0
+        said = capsys.readouterr().err
+        assert ("was cut" in said) == (begun is not None) and f"{begun or ''}, seed 1" in said
+    for whole, parts in zip(*(rows_of(folder / out) for out in ("whole", "cut")), strict=True):
+        assert [each[::2] for each in parts["curve"]] == [each[::2] for each in whole["curve"]]
+        for key in ("bytes", "bits"):  # DDP numbers its buckets anew, in other messages
+            assert parts[key] == pytest.approx(whole[key], rel=0.1)
+    assert not list((folder / "cut").glob("*/*"))
+
+
 @pytest.mark.thorough
 def test_another_setting_is_another_table(folder):
     arguments = [*SHORT, "--methods", "local", "--out", str(folder / "out")]
@@ -133,7 +148,8 @@ def test_a_method_that_diverges_is_a_row(folder, capsys):
 
 @pytest.mark.parametrize(
     "bad",
-    [*(["--rounds", "0"], ["--batch", "0"], ["--pretraining", "-1"]), *(["--methods", "4lc"])],
+    [["--rounds", "0"], ["--batch", "0"], ["--pretraining", "-1"], ["--methods", "4lc"]]
+    + [["--minutes", "-1"], ["--minutes", "nan"]],
 )
 def test_refused_arguments(bad, capsys):
     with pytest.raises(SystemExit) as end:
@@ -150,7 +166,7 @@ def test_a_text_that_is_too_short_is_refused(folder, capsys):
 
 
 def test_each_size_has_the_parameters_that_it_names():
-    for name, millions in (("small", 0.5), ("22m", 22)):
+    for name, millions in (("small", 0.5), ("22m", 22), ("151m", 151), ("1b", 1000)):
         setting = Setting(SIZES[name], 1, 1, 1, 0.1)
         with torch.device("meta"):
             network = training.new_network(setting, 1)

@@ -2,7 +2,8 @@
 
     DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters small
     DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters 22m --batch 2 --bf16
-    DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters 22m --batch 2 --bf16
+    DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters 151m --device cuda --bf16 \
+        --minutes 10 --methods ddp diloco-3lc sparseloco-outer-4
 
 A transformer (or an LSTM) predicts the next byte of WikiText-2. Workers are processes of this
 machine, each on its own batches, which are the same for every method, with AdamW. Their gradients
@@ -12,10 +13,11 @@ message. SBC's momentum is not masked here. Trained is on WikiText-2's validatio
 tenths of its test text; the loss, in nats a byte, is that of the last tenth.
 
 Rows are kept in the --out folder, in rows.json, and the same command goes on with those that are
-missing there; `lab.probes.frontier` draws them. Of the methods that are not trained by
-default, diloco-muon and muloco have Muon as the inner optimizer of the hidden matrices, pulseloco
-sends what bfloat16 weights would show, sparseloco-... and streaming-... show what the parts of
-these do, and ...-outer-N steps the common weights by SGD with a rate of N and no momentum.
+missing there, with --minutes also in the midst of a row; `lab.probes.frontier` draws them. Of the
+methods that are not trained by default, those with muon in their names and muloco have Muon as the
+inner optimizer of the hidden matrices, pulseloco sends what bfloat16 weights would show,
+sparseloco-... and streaming-... show what the parts of these do, and ...-outer-N steps the common
+weights by SGD with a rate of N and no momentum.
 """
 
 import argparse
@@ -97,6 +99,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, help="AdamW's highest; default: the size's")
     parser.add_argument("--every", type=int, default=10, help="rounds between held-out losses")
     parser.add_argument("--bf16", action="store_true", help="passes in bfloat16")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="all workers' own; default cpu"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="end after the round, or the pretraining, in which they have passed",
+    )
     parser.add_argument("--threads", type=int, default=1, help="of a worker; default 1")
     parser.add_argument("--out", type=Path, default=Path("out/local-rounds"))
     given = parser.parse_args(arguments)
@@ -105,6 +115,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"--{', --'.join(counts)} are at least 1")
     if given.pretraining < 0:
         parser.error("--pretraining is at least 0")
+    if given.minutes is not None and not given.minutes >= 0:
+        parser.error("--minutes is at least 0")
+    if given.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda, but PyTorch finds no GPU")
     return given
 
 
@@ -115,7 +129,7 @@ def setting_of(given: argparse.Namespace) -> Setting:
         size = dataclasses.replace(size, batch=given.batch)
     rate = size.learning_rate if given.lr is None else given.lr
     counts = (given.workers, given.rounds, given.steps)
-    return Setting(size, *counts, rate, given.bf16, given.pretraining)
+    return Setting(size, *counts, rate, given.bf16, given.pretraining, given.device)
 
 
 def words_of(given: argparse.Namespace, setting: Setting) -> str:
@@ -133,7 +147,7 @@ def start_name(given: argparse.Namespace, setting: Setting, seed: int) -> str:
 
 
 def _network_of(given: argparse.Namespace) -> str:
-    words = "cpu" + f" batch={given.batch}" * (given.batch is not None)
+    words = given.device + f" batch={given.batch}" * (given.batch is not None)
     words += " bf16" * given.bf16
     return words + f" pretraining={given.pretraining}" * (given.pretraining > 0)
 
@@ -171,8 +185,10 @@ def start_of(seed: int, setting: Setting, both: tuple[np.ndarray, np.ndarray], p
 
 
 def run(given: argparse.Namespace) -> None:
-    """Trains every missing row, then writes the table."""
+    """Trains every missing row, or as many as the minutes allow, then writes the table."""
     torch.set_num_threads(given.threads)
+    began = time.monotonic()
+    until = None if given.minutes is None else began + 60 * given.minutes
     setting = setting_of(given)
     both = read_texts(setting)
     given.out.mkdir(parents=True, exist_ok=True)
@@ -185,12 +201,19 @@ def run(given: argparse.Namespace) -> None:
         for seed in dict.fromkeys(seed for _, seed in missing)
         if setting.pretraining
     }
-    began, total, due = time.monotonic(), len(missing) * setting.rounds, list(missing)
+    states = given.out / words.replace(" ", "_")
+    if until is not None:
+        states.mkdir(exist_ok=True)
+    total, due = len(missing) * setting.rounds, list(missing)
     with Launcher(training.run, setting.workers) as ranks:
         if missing:
-            ranks.start(Job(missing, setting, both, starts, given.every, given.threads))
+            counts = (given.every, given.threads)
+            ranks.start(Job(missing, setting, both, starts, *counts, states, until))
         for message in ranks.messages() if missing else ():
             title = title_of(*due[0])
+            if message is None:
+                print(f"{title} was cut; the same command goes on from there", file=sys.stderr)
+                break
             if isinstance(message, dict):
                 finished[title] = message
                 keep(given.out, words, title, message)
@@ -201,7 +224,9 @@ def run(given: argparse.Namespace) -> None:
             left = (time.monotonic() - began) * (1 / share - 1) / 60
             told = f"{title}, round {done} of {setting.rounds}: loss {loss:.3f}"
             print(f"{told}; about {left:.0f} min left", file=sys.stderr, flush=True)
-    rows = [finished[title_of(*row)] for row in wanted]
+    rows = [finished[title_of(*row)] for row in wanted if title_of(*row) in finished]
+    if not rows:
+        return
     print(f"{rows[0]['parameters']:,} parameters, {words}")
     print(table_of(rows))
 

@@ -174,4 +174,8 @@ SIZES = {
         held_out=512,
         embedding=_GPT2_DEVIATION,
     ),
+    **{
+        name: Size(width, layers, 256, 8, 3e-4, 512, _GPT2_DEVIATION)
+        for name, width, layers in (("151m", 1024, 12), ("1b", 2048, 20))
+    },
 }

@@ -37,6 +37,7 @@ class Setting:
         learning_rate: AdamW's highest.
         bf16: forward and backward passes are computed in bfloat16.
         pretraining: steps of DDP from which every method begins, with new moments.
+        device: of networks and batches, as PyTorch names it; all workers share it.
     """
 
     size: Size
@@ -46,6 +47,7 @@ class Setting:
     learning_rate: float
     bf16: bool = False
     pretraining: int = 0
+    device: str = "cpu"
 
 
 class Text:
@@ -64,16 +66,18 @@ class Text:
         self._held_out = torch.from_numpy(lines).long()
 
     def batch(self, seed: int, worker: int, step: int) -> torch.Tensor:
-        """int64 of shape (batch, length + 1), which depends only on the arguments."""
+        """int64 of shape (batch, length + 1) on the setting's device; its values depend only on the
+        arguments."""
         chance, size = np.random.default_rng([seed, worker, step]), self._setting.size
         starts = chance.integers(0, len(self._train) - size.length - 1, size.batch)
-        return torch.from_numpy(self._train[starts[:, None] + self._reach].astype(np.int64))
+        lines = self._train[starts[:, None] + self._reach].astype(np.int64)
+        return torch.from_numpy(lines).to(self._setting.device)
 
     @torch.no_grad()
     def held_out_loss(self, network: torch.nn.Module) -> float:
         """The mean cross-entropy of the next byte, in nats."""
         losses = [
-            loss_of(network, piece, self._setting.bf16).item() * len(piece)
+            loss_of(network, piece.to(self._setting.device), self._setting.bf16).item() * len(piece)
             for piece in self._held_out.split(_HELD_OUT_PIECE)
         ]
         return sum(losses) / len(self._held_out)
@@ -81,7 +85,7 @@ class Text:
 
 def loss_of(network: torch.nn.Module, lines: torch.Tensor, bf16: bool = False) -> torch.Tensor:
     """The mean cross-entropy of the next byte; with `bf16` of a forward pass in bfloat16."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+    with torch.autocast(lines.device.type, torch.bfloat16, enabled=bf16):
         logits = network(lines[:, :-1])
     return cross_entropy(logits.float().flatten(0, 1), lines[:, 1:].flatten())
 
@@ -110,7 +114,7 @@ class Worker:
     """
 
     def __init__(self, setting: Setting, seed: int, muon: bool = False) -> None:
-        self.network, self._setting = new_network(setting, seed), setting
+        self.network, self._setting = new_network(setting, seed).to(setting.device), setting
         inside = list(self.network.blocks.parameters()) if muon else []
         matrices = [p for p in inside if p.dim() == 2]
         known = set(map(id, matrices))
@@ -132,6 +136,17 @@ class Worker:
             for group in optimizer.param_groups:
                 group["lr"] = self._setting.learning_rate * self._rate_at(step)
             optimizer.step()
+
+    def state(self) -> dict:
+        """For `load`: the weights and the optimizers' states."""
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return {"network": self.network.state_dict(), "optimizers": optimizers}
+
+    def load(self, state: dict) -> None:
+        """Restores what `state` returned."""
+        self.network.load_state_dict(state["network"])
+        for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(own)
 
     def _rate_at(self, step: int) -> float:
         steps = self._setting.rounds * self._setting.steps
@@ -175,70 +190,105 @@ def exchange_of(method: Method, worker: Worker, setting: Setting):
     return worker.network, trainer, trainer.stepped
 
 
+@dataclasses.dataclass
+class Course:
+    """How far a row is.
+
+    Attributes:
+        rounds: that are done.
+        seconds: of training.
+        sent: see `_sent`; as a sum of all runs of a row that was cut.
+        curve: (rounds, bytes of a worker, loss) wherever the loss was taken.
+    """
+
+    rounds: int = 0
+    seconds: float = 0.0
+    sent: torch.Tensor = dataclasses.field(default_factory=lambda: torch.zeros(3).double())
+    curve: list[tuple[int, float, float]] = dataclasses.field(default_factory=list)
+
+
 def train(
     name: str,
     seed: int,
-    setting: Setting,
+    job: "Job",
     text: Text,
-    start: dict[str, torch.Tensor] | None,
-    every: int,
     progress: Callable[[int, float], None],
-) -> dict:
-    """One row of the table, a method's whole training; a collective. Losses are those of the first
-    rank's weights, and only there.
+) -> dict | None:
+    """One row of the table, a method's whole training; None if it was cut: the next call goes on
+    from there. A collective. Losses are those of the first rank's weights, and only there.
 
     Args:
         name: of the method.
         seed: of the first weights and the batches.
-        setting: of all methods.
+        job: of all rows.
         text: what it is trained on.
-        start: the first weights; None: the seed's.
-        every: rounds from one held-out loss to the next.
         progress: called with the rounds done and the loss.
     """
-    method, rank = METHODS[name], dist.get_rank()
-    worker = Worker(setting, seed, method.muon)
-    if start is not None:
-        worker.network.load_state_dict(start)
+    method, rank, setting = METHODS[name], dist.get_rank(), job.setting
+    worker, course = Worker(setting, seed, method.muon), Course()
+    if seed in job.starts:
+        worker.network.load_state_dict(torch.load(job.starts[seed], map_location=setting.device))
     model, exchange, stepped = exchange_of(method, worker, setting)
-    curve: list[tuple[int, float, float]] = []  # rounds, bytes of a worker, loss
-    seconds, sent = 0.0, _sent(exchange)
+    state = job.states / f"{name}-{seed}-rank-{rank}.state"
+    if state.exists():
+        kept = torch.load(state, map_location=setting.device, weights_only=False)
+        worker.load(kept["worker"])
+        exchange.load_state_dict(kept["exchange"])
+        course = kept["course"]
+    earlier = course.sent - _sent(exchange)
     try:
-        for number in range(setting.rounds):
+        for number in range(course.rounds, setting.rounds):
             began = time.monotonic()
             for step in range(number * setting.steps, (number + 1) * setting.steps):
                 worker.step(step, text.batch(seed, rank, step), model)
                 stepped()
-            done = number + 1
-            if done == setting.rounds and not method.every_step:
+            course.rounds, is_last = number + 1, number + 1 == setting.rounds
+            if is_last and not method.every_step:
                 exchange.exchange()
-            seconds += time.monotonic() - began
-            if done % every == 0 or done == setting.rounds:
-                sent = _sent(exchange)
-                dist.all_reduce(sent)
-                sent /= setting.workers
+            course.seconds += time.monotonic() - began
+            course.sent = earlier + _sent(exchange)
+            if course.rounds % job.every == 0 or is_last:
                 loss = text.held_out_loss(worker.network) if rank == 0 else _NAN
-                curve.append((done, sent[0].item(), loss))
-                progress(done, loss)
+                course.curve.append((course.rounds, _mean_of_workers(course.sent)[0], loss))
+                progress(course.rounds, loss)
+            if job.until is not None and not is_last and _is_any(time.monotonic() > job.until):
+                parts = {"worker": worker.state(), "exchange": exchange.state_dict()}
+                torch.save({**parts, "course": course}, state.with_suffix(".part"))
+                dist.barrier()  # all are written, or none counts
+                state.with_suffix(".part").replace(state)
+                return None
     except (deltawire.DeltawireError, RuntimeError):
         if getattr(exchange.last_error, "code", "") != "NotFinite":
             raise
-        curve.append((number + 1, sent[0].item(), _NAN))
+        course.curve.append((number + 1, course.sent[0].item(), _NAN))
     finally:
         with contextlib.suppress(deltawire.DeltawireError):
             exchange.close()
-    traffic, messages, raw = sent.tolist()
+    state.unlink(missing_ok=True)
+    traffic, messages, raw = _mean_of_workers(course.sent)
     return {
         "method": name,
         "seed": seed,
         "spec": method.spec,
         "parameters": sum(p.numel() for p in worker.network.parameters()),
-        "loss": curve[-1][2],
+        "loss": course.curve[-1][2],
         "bytes": traffic,
         "bits": 32 * messages / raw if raw else _NAN,
-        "seconds": seconds,
-        "curve": curve,
+        "seconds": course.seconds,
+        "curve": course.curve,
     }
+
+
+def _mean_of_workers(sent: torch.Tensor) -> list[float]:
+    total = sent.clone()
+    dist.all_reduce(total)
+    return (total / dist.get_world_size()).tolist()
+
+
+def _is_any(condition: bool) -> bool:
+    any_rank = torch.tensor(int(condition))
+    dist.all_reduce(any_rank, dist.ReduceOp.MAX)
+    return bool(any_rank)
 
 
 def _sent(exchange) -> torch.Tensor:
@@ -259,6 +309,8 @@ class Job:
         starts: a file with the first weights of each seed that has one.
         every: rounds from one held-out loss to the next.
         threads: of PyTorch.
+        states: a folder for rows that are cut.
+        until: when a row is cut, by time.monotonic(); None: never.
     """
 
     rows: list[tuple[str, int]]
@@ -267,10 +319,12 @@ class Job:
     starts: dict[int, Path]
     every: int
     threads: int
+    states: Path
+    until: float | None
 
 
 def run(place: Place, line: Line, job: Job) -> None:
-    """A rank's program: rank 0 sends (rounds done, loss) of a row, and the row."""
+    """A rank's program: rank 0 sends (rounds done, loss) of a row, and the row; None ends it."""
     torch.set_num_threads(job.threads)
     torch.set_float32_matmul_precision("high")
     text = Text(*job.texts, job.setting)
@@ -281,8 +335,9 @@ def run(place: Place, line: Line, job: Job) -> None:
 
     with process_group(place, _SECONDS):
         for name, seed in job.rows:
-            start = torch.load(job.starts[seed]) if seed in job.starts else None
-            row = train(name, seed, job.setting, text, start, job.every, progress)
+            row = train(name, seed, job, text, progress)
             if place.rank == 0:
                 line.send(row)
+            if row is None:
+                break
         dist.barrier()

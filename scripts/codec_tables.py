@@ -52,29 +52,15 @@ class Codec:
         """Its name in specs, formatted as code."""
         return f"`{self.facts['name']}`"
 
-    def link(self, page: str, heading: str, words: str) -> str:
+    def section(self, heading: str, words: str) -> str:
         """A link from a page to a section of spec.md; "" if there is no such section."""
         if not re.search(rf"^## {re.escape(heading)}$", self.text, re.MULTILINE):
             return ""
-        up = "../" * page.count("/")
-        anchor = re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
-        return f"[{words}]({up}src/codecs/{self.folder}/spec.md#{anchor})"
+        return self.page(words, "#" + re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-"))
 
-    def page(self, page: str, words: str) -> str:
-        """A link from a page to spec.md."""
-        return f"[{words}]({'../' * page.count('/')}src/codecs/{self.folder}/spec.md)"
-
-    def codec_id(self) -> str:
-        """Its id; format 1 does not freeze the ids of baselines."""
-        return f"{self.facts['id']}{' (experimental)' * self.folder.startswith('baselines/')}"
-
-    def feedback(self) -> str:
-        """Whether it has error feedback, or which parameters turn it on."""
-        return self.short.get("error feedback", "yes" if self.facts["error_feedback"] else "no")
-
-    def nan(self) -> str:
-        """What it does with NaN and Inf."""
-        return "refused" if self.facts["finite_only"] else "carried"
+    def page(self, words: str, anchor: str = "") -> str:
+        """A link from a page, all of which are in folders of docs/, to spec.md."""
+        return f"[{words}](../../src/codecs/{self.folder}/spec.md{anchor})"
 
 
 Row = Callable[[Codec], tuple[str, ...]]
@@ -86,7 +72,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
             "default pattern",
         ),
         lambda c: (
-            c.page("docs/reference/", c.name),
+            c.page(c.name),
             c.short["does"],
             c.short["loses"],
             c.short["choose it for"],
@@ -97,11 +83,13 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     "docs/reference/format.md": (
         ("id", "codec", "scalars", "error feedback", "NaN and Inf", "`chunk_elements`"),
         lambda c: (
-            c.codec_id(),
-            c.page("docs/reference/", c.name),
+            # Format 1 does not freeze the ids of baselines.
+            f"{c.facts['id']}{' (experimental)' * c.folder.startswith('baselines/')}",
+            c.page(c.name),
             c.short.get("scalars", ""),
-            c.feedback(),
-            c.nan(),
+            # Or the parameters that turn it on.
+            c.short.get("error feedback", "yes" if c.facts["error_feedback"] else "no"),
+            "refused" if c.facts["finite_only"] else "carried",
             f"{c.facts['chunk_elements']:,}",
         ),
     ),
@@ -110,12 +98,12 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
         lambda c: (
             c.name,
             c.facts["source"],
-            c.link("docs/reference/", "Departures from the paper", "what and why"),
+            c.section("Departures from the paper", "what and why"),
         ),
     ),
     "docs/design/determinism.md": (
         ("codec", "what fixes its bytes"),
-        lambda c: (c.name, c.link("docs/design/", "The same bytes everywhere", "its rules")),
+        lambda c: (c.name, c.section("The same bytes everywhere", "its rules")),
     ),
 }
 
@@ -241,11 +229,6 @@ def compared(root: Path, binary: str, page: str, every: Sequence[str], keep: Seq
     return "\n".join([*rows, ""])
 
 
-def kept_of(codecs: list[Codec]) -> list[str]:
-    """Those whose bytes follow a library's version, which may be another one here."""
-    return [each.facts["name"] for each in codecs if each.facts["bytes_follow_library"]]
-
-
 def cells_of(row: str) -> list[str]:
     """The cells of a table's row."""
     return [cell.strip() for cell in row.strip().strip("|").split(" | ")]
@@ -315,9 +298,11 @@ def main(arguments: list[str] | None = None) -> int:
         tables = [
             (name, "codecs", table(codecs, head, row)) for name, (head, row) in TABLES.items()
         ]
+        every = [each.facts["name"] for each in codecs]
+        # Bytes that follow a library's version, which may be another one here.
+        following = [each.facts["name"] for each in codecs if each.facts["bytes_follow_library"]]
+        keep = following if chosen.check else ()
         for name in () if chosen.compared is None else chosen.compared or COMPARED:
-            keep = kept_of(codecs) if chosen.check else ()
-            every = [each.facts["name"] for each in codecs]
             text = compared(chosen.root, chosen.binary, name, every, keep)
             tables.append((name, "compared", text))
         found = pages(chosen.root, tables)

@@ -10,7 +10,6 @@ usage: scripts/wheels.py [--pythons PYTHON...] [--out FOLDER]
 """
 
 import argparse
-import dataclasses
 import os
 import re
 import shutil
@@ -28,15 +27,6 @@ GLIBC = (2, 34)  # a wheel may need this version at most
 OLDEST_NUMPY = "1.26.4"
 OLDEST_NUMPY_UNTIL = (3, 12)  # the newest Python that the oldest NumPy has wheels for
 TIMEOUT = 3600  # seconds for one command: a wheel is compiled in minutes
-
-
-@dataclasses.dataclass
-class Wheel:
-    """A repaired wheel, the seconds it took, and the environments in which its tests passed."""
-
-    path: Path
-    seconds: float
-    tested: list[str] = dataclasses.field(default_factory=list)
 
 
 def run(*command: object, cwd: Path | None = None, path: Path | None = None) -> str:
@@ -86,8 +76,8 @@ def make_environment(python: str, folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
-    """Compiles and repairs the wheel that this Python takes."""
+def build_wheel(python: str, source: Path, work: Path, out: Path) -> Path:
+    """Compiles and repairs the wheel that this Python takes; returns where it is in `out`."""
     begin = time.monotonic()
     tool = make_environment(python, work / "builder")
     raw = Path(tempfile.mkdtemp(dir=work))
@@ -107,22 +97,23 @@ def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
             f"wheels: {wheel.name} needs a newer glibc than {GLIBC[0]}.{GLIBC[1]}, which "
             "docs/start/installing.md promises; `objdump -T` of what it holds shows the function"
         )
-    return Wheel(Path(shutil.copy(wheel, out)), time.monotonic() - begin)
+    megabytes, seconds = wheel.stat().st_size / 1e6, time.monotonic() - begin
+    print(f"  {wheel.name}: {megabytes:.1f} MB, {seconds:.0f} s", flush=True)
+    return Path(shutil.copy(wheel, out))
 
 
-def check_wheel(wheel: Wheel, python: str, numpy: str, work: Path) -> None:
+def check_wheel(wheel: Path, python: str, numpy: str, work: Path) -> None:
     """Installs it in a clean environment, and runs tests/package/wheel_check.py there."""
     tool = make_environment(python, work / "user")
-    run(tool, "-m", "pip", "install", "--only-binary", ":all:", wheel.path, numpy)
+    run(tool, "-m", "pip", "install", "--only-binary", ":all:", wheel, numpy)
     # Runs copies of the tests, so that nothing is imported from the repository.
     check = shutil.copy(ROOT / "tests" / "package" / "wheel_check.py", work)
     example = shutil.copy(ROOT / "examples" / "numpy_two_ranks.py", work)
     said = run(tool, "-I", check, example, cwd=work).strip()
-    print(f"  {wheel.path.name}: {said}", flush=True)
-    wheel.tested.append(said.removesuffix(": good").partition(", ")[2])
+    print(f"  {wheel.name}: {said}", flush=True)
 
 
-def build_and_check(pythons: list[str], out: Path) -> list[Wheel]:
+def build_and_check(pythons: list[str], out: Path) -> None:
     """Builds a wheel for each of the Pythons that needs its own, and tests it with each."""
     out.mkdir(parents=True, exist_ok=True)
     for old in out.glob("deltawire-*"):
@@ -130,7 +121,7 @@ def build_and_check(pythons: list[str], out: Path) -> list[Wheel]:
     run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT)
     (sdist,) = out.glob("deltawire-*.tar.gz")
     print(f"  {sdist.name}: {sdist.stat().st_size / 1e6:.1f} MB", flush=True)
-    wheels: dict[str, Wheel] = {}
+    wheels: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="deltawire-wheels-") as folder:
         work = Path(folder)
         with tarfile.open(sdist) as packed:
@@ -145,20 +136,10 @@ def build_and_check(pythons: list[str], out: Path) -> list[Wheel]:
             oldest = [f"numpy=={OLDEST_NUMPY}"] if version <= OLDEST_NUMPY_UNTIL else []
             for numpy in [*oldest, "numpy"]:
                 check_wheel(wheels[abi], python, numpy, work)
-    return list(wheels.values())
-
-
-def print_table(wheels: list[Wheel]) -> None:
-    """Prints each wheel with its size and what it was tested with."""
-    print(f"\n{'wheel':<72} {'MB':>5} {'seconds':>8}  tested with")
-    for wheel in wheels:
-        megabytes = wheel.path.stat().st_size / 1e6
-        tested = "; ".join(wheel.tested)
-        print(f"{wheel.path.name:<72} {megabytes:>5.1f} {wheel.seconds:>8.0f}  {tested}")
 
 
 def main() -> None:
-    """Builds, repairs and tests the wheels, and prints a table of them."""
+    """Builds, repairs and tests the wheels."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--pythons", nargs="+", default=PYTHONS, help="interpreters; default: %(default)s"
@@ -171,7 +152,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     os.environ.pop("PYTHONPATH", None)
-    print_table(build_and_check(pythons_here(arguments.pythons), arguments.out.resolve()))
+    build_and_check(pythons_here(arguments.pythons), arguments.out.resolve())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ operators; the compiler refuses mutants that make no sense. Python is read throu
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,18 +24,27 @@ class Fault:
     new: str
 
 
-# What each rule replaces operators with.
-BECOMES = {
-    "relation": "< <=, <= <, > >=, >= >, == !=, != ==",
-    "arithmetic": "+ -, - +, * /, / *, % /, << >>, >> <<, & |, | &, ^ |, "
+def swaps_of(relations: str, arithmetic: str, logic: str) -> dict[str, tuple[str, str]]:
+    """By operator, the rule that replaces it and by what; "_" stands for a space in one."""
+    pairs = {"relation": relations, "arithmetic": arithmetic, "logic": logic}
+    return {
+        old.replace("_", " "): (rule, new.replace("_", " "))
+        for rule, text in pairs.items()
+        for old, new in map(str.split, text.split(", "))
+    }
+
+
+SWAPS = swaps_of(
+    "< <=, <= <, > >=, >= >, == !=, != ==",
+    "+ -, - +, * /, / *, % /, << >>, >> <<, & |, | &, ^ |, "
     "+= -=, -= +=, *= +=, |= &=, &= |=, ^= |=, <<= >>=, >>= <<=",
-    "logic": "&& ||, || &&",
-}
-SWAPS = {
-    pair.split()[0]: (rule, pair.split()[1])
-    for rule, pairs in BECOMES.items()
-    for pair in pairs.split(", ")
-}
+    "&& ||, || &&",
+)
+PYTHON_SWAPS = swaps_of(
+    "< <=, <= <, > >=, >= >, == !=, != ==, is is_not, is_not is, in not_in, not_in in",
+    "+ -, - +, * /, / *, // *, % //, & |, | &",
+    "and or, or and",
+)
 OPERATOR = re.compile(
     r"(?<!\S)(" + "|".join(map(re.escape, sorted(SWAPS, key=len, reverse=True))) + r")(?!\S)"
 )
@@ -130,28 +140,6 @@ def _closing(code: str, begin: int) -> int | None:
     return None
 
 
-PYTHON_OPERATORS: dict[type, tuple[str, str, str]] = {
-    ast.Lt: ("relation", "<", "<="),
-    ast.LtE: ("relation", "<=", "<"),
-    ast.Gt: ("relation", ">", ">="),
-    ast.GtE: ("relation", ">=", ">"),
-    ast.Eq: ("relation", "==", "!="),
-    ast.NotEq: ("relation", "!=", "=="),
-    ast.Is: ("relation", "is", "is not"),
-    ast.IsNot: ("relation", "is not", "is"),
-    ast.In: ("relation", "in", "not in"),
-    ast.NotIn: ("relation", "not in", "in"),
-    ast.Add: ("arithmetic", "+", "-"),
-    ast.Sub: ("arithmetic", "-", "+"),
-    ast.Mult: ("arithmetic", "*", "/"),
-    ast.Div: ("arithmetic", "/", "*"),
-    ast.FloorDiv: ("arithmetic", "//", "*"),
-    ast.Mod: ("arithmetic", "%", "//"),
-    ast.BitAnd: ("arithmetic", "&", "|"),
-    ast.BitOr: ("arithmetic", "|", "&"),
-    ast.And: ("logic", "and", "or"),
-    ast.Or: ("logic", "or", "and"),
-}
 DROPPED = (ast.AugAssign, ast.Return, ast.Break, ast.Continue, ast.Raise)
 
 
@@ -171,15 +159,14 @@ class _Python(ast.NodeVisitor):
         if node.lineno == node.end_lineno:
             self.replace(rule, node.lineno, node.col_offset, node.end_col_offset, new.encode())
 
-    def swap(self, kind: type, left: ast.expr, right: ast.expr) -> None:
+    def swap(self, left: ast.expr, right: ast.expr) -> None:
         """Swaps the operator between two expressions of one line."""
-        if kind not in PYTHON_OPERATORS or left.end_lineno != right.lineno:
-            return
-        rule, old, new = PYTHON_OPERATORS[kind]
         line = left.end_lineno
         between = self.lines[line - 1][left.end_col_offset : right.col_offset]
-        if (at := between.find(old.encode())) >= 0:
-            begin = left.end_col_offset + at
+        old = between.strip(b" ()")
+        if line == right.lineno and old.decode() in PYTHON_SWAPS:
+            rule, new = PYTHON_SWAPS[old.decode()]
+            begin = left.end_col_offset + between.index(old)
             self.replace(rule, line, begin, begin + len(old), new.encode())
 
     def negate(self, test: ast.expr) -> None:
@@ -223,13 +210,13 @@ class _Python(ast.NodeVisitor):
 
     def visit_Compare(self, node: ast.Compare) -> None:
         operands = [node.left, *node.comparators]
-        for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
-            self.swap(type(operator), left, right)
+        for left, right in itertools.pairwise(operands):
+            self.swap(left, right)
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        for left, right in zip(node.values, node.values[1:], strict=False):
-            self.swap(type(node.op), left, right)
+        for left, right in itertools.pairwise(node.values):
+            self.swap(left, right)
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
@@ -238,7 +225,7 @@ class _Python(ast.NodeVisitor):
             isinstance(side, ast.Constant) and isinstance(side.value, str | bytes) for side in sides
         )
         if not text:
-            self.swap(type(node.op), *sides)
+            self.swap(*sides)
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:

@@ -24,6 +24,10 @@ ON_DEVICE = True if DEVICE.type == "cuda" else HostTwin
 _CAN_CODE = importlib.util.find_spec("triton") if DEVICE.type == "cuda" else LIBRARY.is_file()
 needs_twins = pytest.mark.skipif(not _CAN_CODE, reason="needs Triton, or target deltawire")
 
+staged_or_on_twins = pytest.mark.parametrize(
+    "twins", [False, pytest.param(ON_DEVICE, marks=needs_twins)], ids=["staged", "twins"]
+)
+
 needs_gpu = pytest.mark.skipif(not _HERE and DEVICE.type == "cuda", reason=_NO_GPU)
 needs_cuda = pytest.mark.skipif(not _HERE or DEVICE.type != "cuda", reason=_NO_GPU)
 

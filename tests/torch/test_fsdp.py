@@ -37,40 +37,24 @@ STEPS = 2
 ON_TWINS = [train_on_twins] if LIBRARY.is_file() else []
 
 
+def of_ranks(world_size, *workers):
+    """What a worker returned, by rank."""
+    ranks = results(one_after_another, world_size, [*workers, *ON_TWINS])
+    return lambda worker: [rank[worker.__name__] for rank in ranks]
+
+
 @pytest.fixture(scope="module")
 def of_four():
-    """What a worker returned, by rank, of two nodes with two ranks each."""
-    ranks = results(
-        one_after_another,
-        4,
-        [
-            compare_with_plain,
-            take_over,
-            train_lossy,
-            flush,
-            cut_what_the_optimizer_cant_see,
-            save_and_load,
-            *ON_TWINS,
-        ],
-    )
-    return lambda worker: [rank[worker.__name__] for rank in ranks]
+    """Of two nodes with two ranks each."""
+    others = train_lossy, flush, cut_what_the_optimizer_cant_see, save_and_load
+    return of_ranks(4, compare_with_plain, take_over, *others)
 
 
 @pytest.fixture(scope="module")
 def of_two():
-    """So, of two nodes with one rank each."""
-    ranks = results(
-        one_after_another,
-        2,
-        [
-            compare_with_plain,
-            compute_meanwhile,
-            go_on_after_passes_that_were_cut_short,
-            one_replica,
-            *ON_TWINS,
-        ],
-    )
-    return lambda worker: [rank[worker.__name__] for rank in ranks]
+    """Of two nodes with one rank each."""
+    others = go_on_after_passes_that_were_cut_short, one_replica
+    return of_ranks(2, compare_with_plain, compute_meanwhile, *others)
 
 
 def compare_with_plain(rank, world_size, report):

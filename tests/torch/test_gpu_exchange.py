@@ -100,9 +100,7 @@ def with_options(rank, world_size, report, twins):
     }
 
 
-@pytest.mark.parametrize(
-    "twins", [False, pytest.param(gpu.ON_DEVICE, marks=gpu.needs_twins)], ids=["staged", "twins"]
-)
+@gpu.staged_or_on_twins
 def test_means_with_ddps_options_are_those_of_the_cpu(twins):
     check_alike(results(with_options, 2, twins))
 

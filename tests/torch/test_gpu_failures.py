@@ -36,9 +36,7 @@ def spoiled(rank, world_size, report, twins):
     return caught.code, caught.suspect, caught.last_committed_step, hook.metrics()["steps"]
 
 
-@pytest.mark.parametrize(
-    "twins", [False, pytest.param(gpu.ON_DEVICE, marks=gpu.needs_twins)], ids=["staged", "twins"]
-)
+@gpu.staged_or_on_twins
 def test_nan_is_the_same_error_on_every_rank(twins):
     values = results(spoiled, 2, twins)
     print(values)
@@ -63,9 +61,7 @@ def endless(rank, world_size, report, twins):
     return None
 
 
-@pytest.mark.parametrize(
-    "twins", [False, pytest.param(gpu.ON_DEVICE, marks=gpu.needs_twins)], ids=["staged", "twins"]
-)
+@gpu.staged_or_on_twins
 def test_a_killed_rank_is_named_at_once(twins):
     gpu.kill_a_rank_of(endless, twins)
 

@@ -115,39 +115,30 @@ def test_rank_0_says_what_will_happen():
     assert of_trainer.endswith("momentum of what was sent becomes 0")
 
 
-def local(rank, world_size, report, steps):
+def local(rank, world_size, report, spec, outer=None, steps=10):
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with deltawire.torch.LocalSteps(model, optimizer, "sbc:p=1%", steps=steps):
-            pass
-    return [w.filename for w in caught if w.category is MomentumWarning]
-
-
-def test_local_steps_say_so_of_single_steps():
-    assert results(local, 2, 1) == [[__file__], []]
-    assert results(local, 2, 10) == [[], []]
-
-
-def outer(rank, world_size, report, spec, outer):
-    model = Net()
-    optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with deltawire.torch.LocalSteps(model, optimizer, spec, steps=10, outer=outer):
+        with deltawire.torch.LocalSteps(model, optimizer, spec, steps=steps, outer=outer):
             pass
     return [(str(w.message), w.filename) for w in caught if w.category is MomentumWarning]
 
 
+def test_local_steps_say_so_of_single_steps():
+    ((_, file),), silent = results(local, 2, "sbc:p=1%", None, 1)
+    assert (file, silent) == (__file__, [])
+    assert results(local, 2, "sbc:p=1%") == [[], []]
+
+
 def test_local_steps_say_so_of_an_outer_momentum():
-    (told,), silent = results(outer, 2, "sparseloco", "nesterov")
+    (told,), silent = results(local, 2, "sparseloco", "nesterov")
     text, file = told
     assert "'topk:k=" in text and "momentum=0.9 of the outer SGD" in text and "\n" not in text
     assert text.endswith("Give outer=functools.partial(torch.optim.SGD, lr=2.0), or none")
     assert (file, silent) == (__file__, [])
-    assert results(outer, 2, "sparseloco", functools.partial(SGD, lr=4.0)) == [[], []]
-    assert results(outer, 2, "3lc", "nesterov") == [[], []]
+    assert results(local, 2, "sparseloco", functools.partial(SGD, lr=4.0)) == [[], []]
+    assert results(local, 2, "3lc", "nesterov") == [[], []]
 
 
 @pytest.mark.parametrize(

@@ -67,15 +67,19 @@ def by_auto(rank, within):
     return by_ddp(rank, within, "auto", steps=measured() + TRIED + 12)
 
 
+def take_rounds(model, sgd, trainer, rank):
+    for step in range(2 * STEPS):
+        backward(model, rank, step)
+        sgd.step()
+        trainer.step()
+
+
 def by_rounds(rank, within, spec, **options):
     model = Net()
     sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     with within:
         trainer = deltawire.torch.LocalSteps(model, sgd, spec, steps=2, **options)
-        for step in range(2 * STEPS):
-            backward(model, rank, step)
-            sgd.step()
-            trainer.step()
+        take_rounds(model, sgd, trainer, rank)
         state = trainer.state_dict()
         trainer.load_state_dict(state)
         trainer.close()
@@ -90,10 +94,7 @@ def by_elastic_rounds(rank, within, port):
         within,
         deltawire.torch.ElasticLocalSteps(model, sgd, "3lc", steps=2, **options) as trainer,
     ):
-        for step in range(2 * STEPS):
-            backward(model, rank, step)
-            sgd.step()
-            trainer.step()
+        take_rounds(model, sgd, trainer, rank)
     return bits(model)
 
 

@@ -66,6 +66,15 @@ def publish_versions(store, numbers) -> dict[int, dict[str, bytes]]:
     return bits
 
 
+def files_of(store, folder: Path) -> dict[tuple[int | None, int], Path]:
+    """All files of a store in a folder, by the versions that they begin at and make."""
+    return {
+        (file.base, version.version): folder / "files" / file.name
+        for version in store.versions()
+        for file in version.files
+    }
+
+
 @pytest.fixture(params=["folder", "memory"])
 def place(request, tmp_path):
     """A folder, and a path on fsspec's filesystem in memory."""

@@ -6,7 +6,7 @@ import pytest
 from deltawire import DeltawireError, patches, weight_store
 from deltawire.weights.store.stored_model import front_of, read_model, read_patches
 
-from tests.weight_store.store_models import HEAD, metadata_of
+from tests.weight_store.store_models import HEAD, files_of, metadata_of
 
 MANY = 1100
 
@@ -98,11 +98,7 @@ def test_the_program_makes_and_reads_such_files(tmp_path) -> None:
     for number in range(3):
         store.publish(model, number)
         model[f"experts.{number:04}.scale"][1] += 1
-    files = {
-        (file.base, version.version): tmp_path / "files" / file.name
-        for version in store.versions()
-        for file in version.files
-    }
+    files = files_of(store, tmp_path)
     for base, number in ((0, 1), (1, 2), (0, 2)):
         old, new = files[None, base], files[None, number]
         cli_program.must_run("patch", "apply", old, files[base, number], tmp_path / "applied")

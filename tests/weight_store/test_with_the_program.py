@@ -3,7 +3,7 @@
 import cli_program
 from deltawire import weight_store
 
-from tests.weight_store.store_models import small_model, step
+from tests.weight_store.store_models import files_of, small_model, step
 
 
 def test_the_program_applies_a_stores_patches(tmp_path) -> None:
@@ -13,11 +13,7 @@ def test_the_program_applies_a_stores_patches(tmp_path) -> None:
     for number in range(4):
         store.publish(model, number)
         step(model, number)
-    files = {
-        (file.base, version.version): tmp_path / "files" / file.name
-        for version in store.versions()
-        for file in version.files
-    }
+    files = files_of(store, tmp_path)
     patches = {ends: path for ends, path in files.items() if ends[0] is not None}
     assert set(patches) == {(0, 1), (1, 2), (0, 2), (2, 3)}
     for (base, number), path in patches.items():

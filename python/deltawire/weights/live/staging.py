@@ -3,23 +3,15 @@
 import numpy as np
 
 from deltawire.weights.store.model_tensors import Model
-from deltawire.weights.store.stored_model import tensor_bytes
+from deltawire.weights.store.stored_model import Entry, tensor_bytes
 
 
-class StagedTensor:
-    """A tensor's copy.
-
-    Attributes:
-        dtype: as safetensors spells it.
-        shape: its dimensions.
-    """
-
-    def __init__(self, dtype: str, shape: tuple[int, ...], data: np.ndarray) -> None:
-        self.dtype, self.shape, self._data = dtype, shape, data
+class StagedTensor(Entry):
+    """A tensor's copy."""
 
     def read(self) -> np.ndarray:
         """Its bytes."""
-        return self._data
+        return self.data
 
 
 class StagedModel:
@@ -40,7 +32,7 @@ class StagedModel:
         for name, tensor in model.tensors.items():
             size = tensor_bytes(tensor.dtype, tensor.shape)
             before = self.tensors.get(name)
-            data = None if before is None else before.read()
+            data = None if before is None else before.data
             if data is None or len(data) != size:
                 data = np.empty(size, np.uint8)
             tensor.copy_to(data)

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+import deltawire
 import numpy as np
 import torch
 from torch import nn
@@ -46,6 +47,34 @@ class Workload:
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     quality: Callable[[nn.Module], float]
     samples: int
+
+
+def pushes_of(
+    workload: Workload, spec: str, workers: int, seed: int
+) -> Callable[[int], tuple[dict[str, np.ndarray], float, float]]:
+    """What all workers send to a server in a step, each the sum of its gradients of so many
+    batches: the means that it decodes, by name, the bytes of a push and the loss, both as means."""
+    network, ranks = workload.network, range(workers)
+    named = dict(network.named_parameters())
+    channels = [deltawire.Channel(spec, rank=r, world_size=workers, seed=seed) for r in ranks]
+    chance = [np.random.default_rng([seed, rank]) for rank in ranks]
+
+    def push(batches: int) -> tuple[dict[str, np.ndarray], float, float]:
+        means = {name: np.zeros_like(p.detach().numpy()) for name, p in named.items()}
+        pushed = loss = 0.0
+        for rank, channel in enumerate(channels):
+            network.zero_grad()
+            for _ in range(batches):
+                inputs, targets = workload.draw(rank, chance[rank])
+                error = workload.loss(network(inputs), targets)
+                error.backward()
+                loss += error.item() / workers / batches
+            message = channel.encode({name: p.grad.numpy() for name, p in named.items()})
+            channel.decode(message, means, scale=1 / workers)
+            pushed += len(message) / workers
+        return means, pushed, loss
+
+    return push
 
 
 def make_workload(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lab.papers.declaration import Metrics, Settings
-from lab.papers.workloads import Workload, make_workload
+from lab.papers.workloads import Workload, make_workload, pushes_of
 
 _POINTS = 12  # of a curve
 
@@ -30,11 +30,11 @@ class Server:
         self._pull = deltawire.Channel(cell["spec"], error_feedback=False, seed=seed + 1)
         self._view = {name: p.detach().numpy() for name, p in named.items()}
 
-    def step(self, sums: dict[str, np.ndarray], rate: float) -> int:
+    def step(self, means: dict[str, np.ndarray], rate: float) -> int:
         """One step with the mean gradients, in place of the workers' copies; returns the bytes of a
         pull."""
         for name, parameter in self._master.items():
-            parameter.grad = torch.from_numpy(sums[name])
+            parameter.grad = torch.from_numpy(means[name])
         self._optimizer.param_groups[0]["lr"] = rate
         self._optimizer.step()
         change = {name: p.numpy() - self._view[name] for name, p in self._master.items()}
@@ -60,31 +60,15 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
     network = workload.network
     with torch.no_grad():
         server = Server(workload, scale, cell, seed)
-    pushes = [
-        deltawire.Channel(cell["spec"], rank=rank, world_size=workers, seed=seed)
-        for rank in range(workers)
-    ]
-    chance = [np.random.default_rng([seed, rank]) for rank in range(workers)]
+    push = pushes_of(workload, cell["spec"], workers, seed)
     values = sum(p.numel() for p in network.parameters())
     found = _Curves(steps, values)
     for step in range(0, steps - every + 1, every):
-        sums = {name: np.zeros_like(p.detach().numpy()) for name, p in network.named_parameters()}
-        pushed = loss = 0.0
-        for rank, channel in enumerate(pushes):
-            network.zero_grad()
-            for _ in range(every):
-                inputs, targets = workload.draw(rank, chance[rank])
-                error = workload.loss(network(inputs), targets)
-                error.backward()
-                loss += error.item() / workers / every
-            gradients = {name: p.grad.numpy() for name, p in network.named_parameters()}
-            message = channel.encode(gradients)
-            channel.decode(message, sums, scale=1 / workers)
-            pushed += len(message) / workers
+        means, pushed, loss = push(every)
         with torch.no_grad():
             # A cosine without restarts, to a hundredth of the rate.
             falling = 0.505 + 0.495 * math.cos(math.pi * step / steps)
-            pulled = server.step(sums, highest * falling)
+            pulled = server.step(means, highest * falling)
         found.add(step + every, pushed / every, pulled / every, loss)
     return found.metrics(workload.quality(network), with_curves=cell["share"] == 1)
 

@@ -84,8 +84,6 @@ def _check_before_start(request: Request) -> None:
             f"{request.data} "
             f"has {len(images.train_labels):,} to train with; lower --batch or --ranks"
         )
-    if any(method.spec is not None for method in request.methods):
-        import deltawire.torch  # noqa: F401  the caller reports an ImportError
     try:
         request.out.mkdir(parents=True, exist_ok=True)
     except OSError as cause:

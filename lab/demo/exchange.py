@@ -6,6 +6,7 @@ Each has `model` (what to call with a batch), `take_step` (instead of optimizer.
 and `close`.
 """
 
+import deltawire.torch
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -18,8 +19,6 @@ from lab.ranks.links import BURST_BYTES, ring_bytes
 
 def _shaped_link(settings: Settings):
     """How the transport shapes its link; None if the link is real or not limited."""
-    import deltawire  # here: plain DDP runs without the compiled extension
-
     if settings.bytes_per_second is None or settings.namespaces:
         return None
     return deltawire.LinkShape(settings.bytes_per_second, BURST_BYTES)
@@ -83,8 +82,6 @@ class HookExchange(_DeltawireExchange):
         settings: Settings,
         interface: str,
     ) -> None:
-        import deltawire.torch
-
         by_rule = settings.by_rule(method)
         takes_optimizer = by_rule or deltawire.uses_significance(method.spec)
         session = deltawire.torch.register(
@@ -110,8 +107,6 @@ class LocalStepsExchange(_DeltawireExchange):
         settings: Settings,
         interface: str,
     ) -> None:
-        import deltawire.torch
-
         trainer = deltawire.torch.LocalSteps(
             network,
             optimizer,

@@ -9,6 +9,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+import deltawire
 import numpy as np
 import torch
 
@@ -73,17 +74,14 @@ def machine() -> dict:
 
 def versions() -> dict:
     """The versions of everything that computes."""
-    found = {
+    return {
+        "deltawire": deltawire.__version__,
+        "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "matplotlib": metadata.version("matplotlib"),
     }
-    try:
-        import deltawire
-    except ImportError:  # a run of plain DDP alone
-        return found
-    return {"deltawire": deltawire.__version__, "commit": _commit(), **found}
 
 
 def _commit() -> str:

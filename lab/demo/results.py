@@ -3,6 +3,8 @@ machine has spoilt."""
 
 import statistics
 
+import deltawire
+
 from lab.demo.definitions import ROW_KEYS
 from lab.demo.labels import label_of, own_optimizer, seed_prefix
 from lab.demo.methods import BASE, PLAIN, Method
@@ -17,11 +19,7 @@ _NUMBERS = ("accuracy", *_TIMES, "wire_mb_per_rank")  # of a training, and their
 
 def canonical(spec: str | None) -> str | None:
     """The spec with its pattern and every parameter; None for plain DDP."""
-    if spec is None:
-        return None
-    import deltawire  # here: a run of plain DDP alone does without
-
-    return deltawire.canonical_spec(spec)
+    return None if spec is None else deltawire.canonical_spec(spec)
 
 
 def make_repeat(seed: int, reports: list[dict]) -> dict:

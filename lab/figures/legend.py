@@ -36,13 +36,11 @@ def _legend_inside(figure: plt.Figure, handles: list, labels: list[str]) -> bool
         legend.set_in_layout(False)  # or a large one would shrink the axes to nothing
         figure.draw_without_rendering()
         extent = legend.get_window_extent()
-        if axes.bbox.contains(*extent.min) and axes.bbox.contains(*extent.max):
-            legend.remove()
-            if not _is_crossed(axes, extent):
-                axes.add_artist(legend)
-                return True
-        else:
-            legend.remove()
+        legend.remove()
+        is_inside = axes.bbox.contains(*extent.min) and axes.bbox.contains(*extent.max)
+        if is_inside and not _is_crossed(axes, extent):
+            axes.add_artist(legend)
+            return True
     figure.set_figheight(height)
     return False
 

@@ -73,8 +73,7 @@ Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patte
     const std::vector<std::string> paths = paths_of(pattern);
     if (paths.empty()) return fail(ErrorCode::kIo, pattern + ": no file has such a name; check the pattern");
     for (const std::string& path : paths) {
-      ASSIGN_OR_RETURN(DataFile file, inspect(path));
-      files.push_back(std::move(file));
+      ASSIGN_OR_RETURN(files.emplace_back(), inspect(path));
     }
   }
   return files;

@@ -403,8 +403,7 @@ Result<std::vector<std::byte>> ChannelImpl::save() const {
 Status Channel::encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
                            std::vector<std::span<const Bytes>>& encoded) {
   for (const MessageLayout& layout : messages) {
-    ASSIGN_OR_RETURN(const auto pieces, encode(layout, id, room));
-    encoded.push_back(pieces);
+    ASSIGN_OR_RETURN(encoded.emplace_back(), encode(layout, id, room));
   }
   return {};
 }

@@ -95,8 +95,7 @@ Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& write
   for (const ModelTensor& tensor : to.header().tensors) {
     const ModelTensor* const base = base_of(tensor, old_header);
     if (base == nullptr) {
-      ASSIGN_OR_RETURN(const auto added, writer.add_full(to, tensor, work));
-      new_digests.push_back(added);
+      ASSIGN_OR_RETURN(new_digests.emplace_back(), writer.add_full(to, tensor, work));
       continue;
     }
     ASSIGN_OR_RETURN(const auto added, writer.add_patch(from, *base, to, tensor, work));

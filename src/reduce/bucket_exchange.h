@@ -38,8 +38,12 @@ class BucketExchange {
   BucketExchange& operator=(const BucketExchange&) = delete;
 
   // Takes a bucket, perhaps not this object's first. Posts and encodes nothing. `round`: BucketRun::open.
-  virtual void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-                    std::uint16_t round) = 0;
+  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+            std::uint16_t round) {
+    run_.open(step, transport, deadline, round);
+    plan(tensors_.assign(bucket));
+    run_.report().element_count = tensors_.elements();
+  }
 
   // What may fail before anything is encoded; after it keep_unsent() keeps the bucket whole. start() does it,
   // unless it is done.
@@ -78,6 +82,10 @@ class BucketExchange {
  protected:
   explicit BucketExchange(BufferPool& pool, PartBackend* backend = nullptr)
       : messages_(pool, run_), tensors_(pool, backend) {}
+
+  // Plans the bucket's way. `is_known`: its tensors are those of the one before, so that their parts are,
+  // too.
+  virtual void plan(bool is_known) = 0;
 
   BucketRun run_;
   BucketMessages messages_;

@@ -1,7 +1,6 @@
 #include "reduce/pattern_reducer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <span>
 #include <unordered_map>
@@ -222,16 +221,14 @@ Result<std::vector<std::byte>> PatternReducer::save() const {
 }
 
 Status PatternReducer::load(Bytes state) {
-  return or_no_memory("loading the residuals", [&] { return load_one(state); });
-}
-
-Status PatternReducer::load_one(Bytes state) {
-  RETURN_IF_ERROR(check_idle(in_flight_));
-  const auto saved = saved_of(info_, channels_);
-  ASSIGN_OR_RETURN(const ReducerState parts, unpack_reducer_state(state, info_.state_magic, saved.size()));
-  Status loaded = load_channels(saved, [&](std::size_t i) { return saved[i]->load(parts.channels[i]); });
-  if (loaded) take_place(parts.world, parts.rank);
-  return loaded;
+  return or_no_memory("loading the residuals", [&]() -> Status {
+    RETURN_IF_ERROR(check_idle(in_flight_));
+    const auto saved = saved_of(info_, channels_);
+    ASSIGN_OR_RETURN(const ReducerState parts, unpack_reducer_state(state, info_.state_magic, saved.size()));
+    Status loaded = load_channels(saved, [&](std::size_t i) { return saved[i]->load(parts.channels[i]); });
+    if (loaded) take_place(parts.world, parts.rank);
+    return loaded;
+  });
 }
 
 Status PatternReducer::load_resized(const SavedRanks& saved) {
@@ -240,7 +237,7 @@ Status PatternReducer::load_resized(const SavedRanks& saved) {
     const auto own = saved_of(info_, channels_);
     ASSIGN_OR_RETURN(const SavedChannels channels, unpack_saved_ranks(saved, info_.state_magic, own.size()));
     if (is_unchanged(saved)) {
-      return load_one(saved.states[static_cast<std::size_t>(saved.rank)]);
+      return PatternReducer::load(saved.states[static_cast<std::size_t>(saved.rank)]);
     }
     Status loaded = load_channels(own, [&](std::size_t i) {
       const ResizedChannel resized = resized_channel(i, saved, channels);
@@ -357,10 +354,8 @@ Status check_for_sums(const std::string& spec, const std::string& sums, const Co
 Result<std::optional<int>> count_parameter(const ParsedSpec& pattern, std::string_view key, int most) {
   const SpecParameter* given = find_parameter(pattern, key);
   if (given == nullptr) return std::nullopt;
-  int count = 0;
-  const char* end = given->value.data() + given->value.size();
-  const auto [read_to, error] = std::from_chars(given->value.data(), end, count);
-  if (error == std::errc() && read_to == end && count >= 1 && count <= most) return count;
+  const auto count = parse_number<int>(given->value);
+  if (count && *count >= 1 && *count <= most) return count;
   return invalid(std::string(pattern.name) + ": " + std::string(key) + "=" + std::string(given->value) +
                  " must be a whole number from 1 to " + std::to_string(most));
 }

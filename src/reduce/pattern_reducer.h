@@ -41,9 +41,9 @@ Status check_tensors(const Bucket& bucket, const Step& step, const PairRules& pa
 
 struct PatternInfo {
   std::string_view name;  // in specs
-  std::string_view
-      state_magic;  // 8 bytes at the head of a saved state (docs/reference/format.md, "Channel state")
-  bool key_value;   // takes tensors in this form, where the codec does
+  // 8 bytes at the head of a saved state (docs/reference/format.md, "Channel state")
+  std::string state_magic;
+  bool key_value;                  // takes tensors in this form, where the codec does
   std::size_t channels_saved = 2;  // at most: those after them keep nothing between steps
 };
 
@@ -98,6 +98,7 @@ class PatternReducer : public WakeableReducer {
   virtual void commit_own() noexcept {}
   virtual void revert_own() noexcept {}
 
+  const ReducerOptions& options() const noexcept { return options_; }
   BufferPool& pool() noexcept { return pool_; }
   const std::shared_ptr<MemoryMeter>& meter() const noexcept { return meter_; }
   Channel& channel(std::size_t index) const {
@@ -124,7 +125,6 @@ class PatternReducer : public WakeableReducer {
   void end_step() noexcept;
   // Ends a step that failed: aborts the transport, frees the memory, reverts.
   tl::unexpected<Error> give_up(Transport& transport, Error error) noexcept;
-  Status load_one(Bytes state);
   void take_place(int world, int rank) noexcept;
 
   PatternInfo info_;

@@ -91,8 +91,7 @@ Result<std::vector<std::vector<std::byte>>> save_channels(
     std::span<const std::unique_ptr<Channel>> channels) {
   std::vector<std::vector<std::byte>> states;
   for (const auto& each : channels) {
-    ASSIGN_OR_RETURN(auto state, each->save());
-    states.push_back(std::move(state));
+    ASSIGN_OR_RETURN(states.emplace_back(), each->save());
   }
   return states;
 }

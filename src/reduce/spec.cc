@@ -153,8 +153,7 @@ Result<Spec> Spec::parse(std::string_view text, const SpecDefaults& defaults) {
   spec.names_pattern = given.names_pattern;
   spec.codecs = parts.codecs;
   for (const CodecRules::Rule& rule : rules.rules()) {
-    ASSIGN_OR_RETURN(auto made, rule_of(rule, rules.rules().size() == 1));
-    spec.rules.push_back(std::move(made));
+    ASSIGN_OR_RETURN(spec.rules.emplace_back(), rule_of(rule, rules.rules().size() == 1));
     spec.keeps_inner_momentum = spec.keeps_inner_momentum || rule.recipe.keeps_inner_momentum;
     spec.holds_back = spec.holds_back || rule.recipe.weights;
   }

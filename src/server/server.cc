@@ -254,8 +254,7 @@ Status Server::load(Bytes state) {
   }
   std::vector<SavedPart> saved;
   for (const auto& part : parts_) {
-    ASSIGN_OR_RETURN(SavedPart read, read_part(reader, *part));
-    saved.push_back(std::move(read));
+    ASSIGN_OR_RETURN(saved.emplace_back(), read_part(reader, *part));
   }
   ASSIGN_OR_RETURN(const Bytes pull, reader.bytes(numbers[1]));
   ASSIGN_OR_RETURN(const Bytes moments, reader.bytes(numbers[2]));

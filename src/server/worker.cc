@@ -301,8 +301,7 @@ Status Worker::load(Bytes state) {
   ASSIGN_OR_RETURN(StateReader reader, StateReader::open(state, head()));
   std::vector<PartWorker::Saved> saved;
   for (const auto& part : parts_) {
-    ASSIGN_OR_RETURN(PartWorker::Saved read, part->read(reader));
-    saved.push_back(std::move(read));
+    ASSIGN_OR_RETURN(saved.emplace_back(), part->read(reader));
   }
   RETURN_IF_ERROR(reader.end());
   for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i]->load(std::move(saved[i]));

@@ -59,8 +59,7 @@ class DirectReceives {
   Result<PartMeans::Messages> take(const PeerMessages& due) {
     bytes_.clear();
     for (std::size_t i = 0; i < due.count; ++i) {
-      ASSIGN_OR_RETURN(const Bytes message, messages_.take(at(due.peer, due.stage, due.first + i)));
-      bytes_.push_back(message);
+      ASSIGN_OR_RETURN(bytes_.emplace_back(), messages_.take(at(due.peer, due.stage, due.first + i)));
     }
     taken_.clear();
     for (const Bytes& message : bytes_) taken_.emplace_back(&message, 1);
@@ -95,8 +94,6 @@ class DirectExchange final : public BucketExchange {
         shared_({run_, messages_, plan_, means_}, channels),
         rounds_(std::move(window)) {}
 
-  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-            std::uint16_t round) override;
   Status prepare() override;
   Status start(bool is_oldest) override;
   Result<Progress> move(bool is_oldest) override;
@@ -109,6 +106,7 @@ class DirectExchange final : public BucketExchange {
   }
 
  private:
+  void plan(bool is_known) override;
   using Piece = DirectRounds::Piece;
   struct Rooms {  // of the longest dense messages
     std::uint64_t push = 0;
@@ -158,19 +156,16 @@ class DirectExchange final : public BucketExchange {
   std::vector<std::span<const Bytes>> coded_;  // messages, in pieces
 };
 
-void DirectExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-                          std::uint16_t round) {
-  run_.open(step, transport, deadline, round);
-  if (tensors_.assign(bucket)) {
+void DirectExchange::plan(bool is_known) {
+  if (is_known) {
     plan_.place(tensors_.all());
     rounds_.restart();
   } else {
     cut();
   }
-  rounds_.fit_line(transport.round_trip());
+  rounds_.fit_line(run_.transport().round_trip());
   shared_.open();
   means_.open(self(), shared_.is_on());
-  run_.report().element_count = tensors_.elements();
   run_.report().raw_bytes = direct_raw_bytes(plan_, tensors_, run_);
   std::size_t sends = 0;
   for (std::size_t owner = 0; owner < ranks(); ++owner) {
@@ -268,8 +263,7 @@ bool DirectExchange::adds_own_values(const Piece& piece) const {
 Status DirectExchange::encode(Channel& channel, std::uint16_t stage, std::uint64_t room, bool in_place) {
   if (tensors_.is_on_device() || !in_place) return run_.encode_all(channel, layouts_, stage, room, coded_);
   assert(layouts_.size() == 1);
-  ASSIGN_OR_RETURN(const auto pieces, run_.encode_in_place(channel, layouts_.front(), stage, room));
-  coded_.push_back(pieces);
+  ASSIGN_OR_RETURN(coded_.emplace_back(), run_.encode_in_place(channel, layouts_.front(), stage, room));
   return {};
 }
 

@@ -17,7 +17,6 @@ class DirectReducer final : public PatternReducer {
  public:
   DirectReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
       : PatternReducer({"direct", "DWDIRECT", true}, std::move(channels), options),
-        backend_(options.backend),
         most_{std::min(most_elements, kPieceElements), most_elements} {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
@@ -30,7 +29,8 @@ class DirectReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return make_direct_exchange(pool(), {channel(0), channel(1), backend_.get(), meter()}, most_, window_);
+    return make_direct_exchange(pool(), {channel(0), channel(1), options().backend.get(), meter()}, most_,
+                                window_);
   }
   // A push to its owner, which may be this rank, or a pull to all.
   std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
@@ -63,7 +63,6 @@ class DirectReducer final : public PatternReducer {
     return {};
   }
 
-  std::shared_ptr<PartBackend> backend_;
   MostElements most_;
   std::shared_ptr<PieceWindow> window_ = std::make_shared<PieceWindow>(most_.dense);
 };

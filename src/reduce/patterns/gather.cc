@@ -39,12 +39,11 @@ class GatherExchange final : public BucketExchange {
         most_elements_(most_elements),
         means_(run_, tensors_, plan_) {}
 
-  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-            std::uint16_t round) override;
   Status start(bool is_oldest) override;
   Result<Progress> move(bool is_oldest) override;
 
  private:
+  void plan(bool is_known) override;
   // All ranks' messages have the same parts, and every rank sums them up.
   std::span<const PartMessage> planned() const noexcept { return plan_.list(0); }
   Status post_receives();
@@ -64,10 +63,8 @@ class GatherExchange final : public BucketExchange {
   std::size_t message_ = 0;                  // and which of them
 };
 
-void GatherExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-                          std::uint16_t round) {
-  run_.open(step, transport, deadline, round);
-  if (tensors_.assign(bucket)) {
+void GatherExchange::plan(bool is_known) {
+  if (is_known) {
     plan_.place(tensors_.all());
   } else {
     plan_.cut(tensors_.all(), 1, {most_elements_, most_elements_}, [&](const Named& tensor) {
@@ -76,7 +73,6 @@ void GatherExchange::open(const Bucket& bucket, const Step& step, Transport& tra
   }
   means_.open(0);
   messages_.open(planned().size() * static_cast<std::size_t>(run_.world() - 1));
-  run_.report().element_count = tensors_.elements();
   run_.report().raw_bytes = static_cast<std::uint64_t>(run_.world() - 1) * tensors_.raw_bytes();
   sender_ = 0;
   message_ = 0;
@@ -143,7 +139,6 @@ class GatherReducer final : public PatternReducer {
  public:
   GatherReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
       : PatternReducer({"gather", "DWGATHER", true}, std::move(channels), options),
-        backend_(options.backend),
         most_elements_(most_elements) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
@@ -156,7 +151,7 @@ class GatherReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<GatherExchange>(pool(), channel(0), backend_.get(), most_elements_);
+    return std::make_unique<GatherExchange>(pool(), channel(0), options().backend.get(), most_elements_);
   }
   std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override { return others(); }
   ResizedChannel resized_channel(std::size_t, const SavedRanks& saved,
@@ -170,7 +165,6 @@ class GatherReducer final : public PatternReducer {
     return kept;
   }
 
-  std::shared_ptr<PartBackend> backend_;
   std::uint64_t most_elements_;
 };
 

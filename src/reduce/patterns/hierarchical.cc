@@ -37,14 +37,13 @@ class HierarchicalExchange final : public BucketExchange {
   HierarchicalExchange(BufferPool& pool, const HierarchicalChannels& channels, int members)
       : BucketExchange(pool), channels_(channels), members_(members) {}
 
-  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-            std::uint16_t round) override;
   Status start(bool is_oldest) override;
   Result<Progress> move(bool is_oldest) override;
   void more_awaited(std::vector<Handle>& handles) const override;
   void give_back() noexcept override;
 
  private:
+  void plan(bool is_known) override;
   int self() const noexcept { return run_.rank(); }
   std::uint64_t longest(const Channel& channel) const;
   void post_receives();
@@ -78,10 +77,8 @@ class HierarchicalExchange final : public BucketExchange {
   std::vector<Handle> passing_;                     // the sends that read them
 };
 
-void HierarchicalExchange::open(const Bucket& bucket, const Step& step, Transport& transport,
-                                Deadline deadline, std::uint16_t round) {
-  run_.open(step, transport, deadline, round);
-  if (tensors_.assign(bucket)) {
+void HierarchicalExchange::plan(bool is_known) {
+  if (is_known) {
     plan_.place(tensors_.all());
   } else {
     plan_.cut(tensors_.all(), {members_, run_.world(), self()});
@@ -92,7 +89,6 @@ void HierarchicalExchange::open(const Bucket& bucket, const Step& step, Transpor
   passed_on_.assign(plan_.means.places.size(), {});
   passing_.clear();
   messages_.open(plan_.most_sends());
-  run_.report().element_count = tensors_.elements();
   run_.report().raw_bytes = plan_.raw_bytes_sent();
 }
 

@@ -26,11 +26,11 @@ struct HierarchicalSettings {
 class HierarchicalReducer final : public PatternReducer {
  public:
   HierarchicalReducer(Channels channels, const ReducerOptions& options, HierarchicalSettings settings)
-      : HierarchicalReducer(std::move(channels), options,
-                            std::make_unique<const HierarchicalSettings>(std::move(settings))) {}
+      : PatternReducer({"hierarchical", settings.magic, false, kShareChannel}, std::move(channels), options),
+        settings_(std::move(settings)) {}
 
   std::string spec() const override {
-    return "hierarchical:group=" + std::to_string(settings_->members) + ",within=" + settings_->within + "(" +
+    return "hierarchical:group=" + std::to_string(settings_.members) + ",within=" + settings_.within + "(" +
            channel(kSumChannel).spec() + ")";
   }
 
@@ -41,20 +41,15 @@ class HierarchicalReducer final : public PatternReducer {
   }
 
  private:
-  HierarchicalReducer(Channels channels, const ReducerOptions& options,
-                      std::unique_ptr<const HierarchicalSettings> settings)
-      : PatternReducer({"hierarchical", settings->magic, false, kShareChannel}, std::move(channels), options),
-        passes_nonfinite_(options.policy.nonfinite == NonFinite::kPass),
-        settings_(std::move(settings)) {}
-
   std::unique_ptr<BucketExchange> make_bucket() override {
+    const bool passes_nonfinite = options().policy.nonfinite == NonFinite::kPass;
     return make_hierarchical_exchange(
-        pool(), {channel(kSumChannel), channel(kMeanChannel), channel(kShareChannel), passes_nonfinite_},
-        settings_->members);
+        pool(), {channel(kSumChannel), channel(kMeanChannel), channel(kShareChannel), passes_nonfinite},
+        settings_.members);
   }
 
   std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
-    const RankGroups groups(world(), settings_->members);
+    const RankGroups groups(world(), settings_.members);
     const int group = groups.of(rank());
     for (const OwnedRange& range :
          hierarchical_ranges(tensor.name, tensor.tensor.elements(), groups.lists())) {
@@ -77,7 +72,7 @@ class HierarchicalReducer final : public PatternReducer {
       const std::vector<WeightedState> whole = weigh_equally(states);
       kept.states.insert(kept.states.end(), whole.begin(), whole.end());
     }
-    const RankGroups groups(saved.world, settings_->members);
+    const RankGroups groups(saved.world, settings_.members);
     for (const Named& tensor : saved.tensors) {
       for (const OwnedRange& range :
            hierarchical_ranges(tensor.name, tensor.tensor.elements(), groups.lists())) {
@@ -89,8 +84,7 @@ class HierarchicalReducer final : public PatternReducer {
     return kept;
   }
 
-  bool passes_nonfinite_;
-  std::unique_ptr<const HierarchicalSettings> settings_;  // where it stays, as the magic is viewed
+  const HierarchicalSettings settings_;
 };
 
 Result<int> members_of(const ParsedSpec& pattern) {

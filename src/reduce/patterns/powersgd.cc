@@ -30,8 +30,7 @@ class PowerSgdReducer final : public PatternReducer {
   PowerSgdReducer(Channels channels, const ReducerOptions& options, const PowerSgdSettings& settings)
       : PatternReducer({"powersgd", "DWPOWSGD", false}, std::move(channels), options),
         settings_(settings),
-        revert_(options.revert),
-        store_(settings.rank, revert_, meter()) {}
+        store_(settings.rank, options.revert, meter()) {}
 
   std::string spec() const override {
     return "powersgd:rank=" + std::to_string(settings_.rank) + "(" + channel(0).spec() + ")";
@@ -79,7 +78,7 @@ class PowerSgdReducer final : public PatternReducer {
 
   Status load(Bytes state) override {
     return or_no_memory("loading the matrices", [&]() -> Status {
-      FactorStore loaded(settings_.rank, revert_, meter());
+      FactorStore loaded(settings_.rank, options().revert, meter());
       ASSIGN_OR_RETURN(const std::uint64_t bytes, loaded.load(state));
       RETURN_IF_ERROR(PatternReducer::load(state.subspan(bytes)));
       store_ = std::move(loaded);
@@ -102,7 +101,7 @@ class PowerSgdReducer final : public PatternReducer {
         matrices.push_back(state.first(bytes));
         rest.push_back(state.subspan(bytes));
       }
-      FactorStore loaded(settings_.rank, revert_, meter());
+      FactorStore loaded(settings_.rank, options().revert, meter());
       RETURN_IF_ERROR(is_unchanged(saved)
                           ? loaded.load(matrices[static_cast<std::size_t>(saved.rank)]).map([](auto) {})
                           : loaded.load_weighted(weigh_factors(saved, matrices), saved.tensors));
@@ -142,7 +141,6 @@ class PowerSgdReducer final : public PatternReducer {
   static constexpr MostElements kMost{kPieceElements, kMostElements};
 
   PowerSgdSettings settings_;
-  Revert revert_;
   FactorStore store_;
   std::shared_ptr<PieceWindow> window_ = std::make_shared<PieceWindow>(kPieceElements);
 };

@@ -46,8 +46,6 @@ class PowerSgdExchange final : public BucketExchange {
         first_(std::move(rounds.first)),
         second_(std::move(rounds.second)) {}
 
-  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-            std::uint16_t round) override;
   Status start(bool is_oldest) override;
   Result<Progress> move(bool is_oldest) override;
   void more_awaited(std::vector<Handle>& handles) const override;
@@ -57,6 +55,7 @@ class PowerSgdExchange final : public BucketExchange {
   void restart_clock() noexcept override;
 
  private:
+  void plan(bool is_known) override;
   enum class Phase : std::uint8_t { kFirst, kFactors, kSecond, kMeans };
 
   // A tensor of the bucket that travels as two factors.
@@ -75,7 +74,6 @@ class PowerSgdExchange final : public BucketExchange {
   Status take_in(Compressed& compressed);
   tl::unexpected<Error> not_finite(const Compressed& compressed, std::span<const float> values) const;
   Status too_large(const Compressed& compressed, std::string_view what) const;
-  void open_round(BucketExchange& round, std::span<const Named> tensors, std::uint16_t number);
   Result<Progress> move_round(BucketExchange& round, bool is_oldest, Phase next);
   Status form_second(Compressed& compressed);
   Status form_mean(Compressed& compressed);
@@ -99,17 +97,14 @@ class PowerSgdExchange final : public BucketExchange {
   bool is_prepared_ = false;  // the first round, which has what travels as it is
 };
 
-void PowerSgdExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-                            std::uint16_t round) {
-  run_.open(step, transport, deadline, round);
+void PowerSgdExchange::plan(bool is_known) {
   phase_ = Phase::kFirst;
   next_ = 0;
   is_prepared_ = false;
-  if (!tensors_.assign(bucket)) cut();
+  if (!is_known) cut();
   for (std::size_t i = 0; i < uncompressed_.size(); ++i) {
     first_tensors_[compressed_.size() + i] = tensors_.all()[uncompressed_[i]];
   }
-  run_.report().element_count = tensors_.elements();
   run_.report().raw_bytes = raw_bytes_sent_;
 }
 
@@ -163,7 +158,7 @@ Status PowerSgdExchange::start(bool is_oldest) {
     first_tensors_[i].tensor.values = compressed_[i].matrix->step.p.data();
     second_tensors_[i].tensor.values = compressed_[i].matrix->step.q.data();
   }
-  open_round(*first_, first_tensors_, kFirstRound);
+  first_->open(first_tensors_, run_.step(), run_.transport(), run_.deadline(), kFirstRound);
   RETURN_IF_ERROR(first_->prepare());
   is_prepared_ = true;
   Status taken;
@@ -234,11 +229,6 @@ Status PowerSgdExchange::too_large(const Compressed& compressed, std::string_vie
                                      number_text(low_rank::kMost) + "; scale the input down");
 }
 
-void PowerSgdExchange::open_round(BucketExchange& round, std::span<const Named> tensors,
-                                  std::uint16_t number) {
-  round.open(tensors, run_.step(), run_.transport(), run_.deadline(), number);
-}
-
 Result<Progress> PowerSgdExchange::move_round(BucketExchange& round, bool is_oldest, Phase next) {
   Result<Progress> progress = round.move(is_oldest);
   if (!progress || progress->kind != Progress::Kind::kDone) return progress;
@@ -257,7 +247,7 @@ Result<Progress> PowerSgdExchange::move(bool is_oldest) {
         return Progress::moved();
       }
       phase_ = Phase::kSecond;
-      open_round(*second_, second_tensors_, kSecondRound);
+      second_->open(second_tensors_, run_.step(), run_.transport(), run_.deadline(), kSecondRound);
       RETURN_IF_ERROR(second_->start(is_oldest));
       return Progress::moved();
     case Phase::kSecond: return move_round(*second_, is_oldest, Phase::kMeans);

@@ -35,13 +35,12 @@ class RingExchange final : public BucketExchange {
         scatter_{.channel = scatter, .slots_from = 0},
         gather_{.channel = gather, .slots_from = 1} {}
 
-  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-            std::uint16_t round) override;
   Status start(bool is_oldest) override;
   Result<Progress> move(bool is_oldest) override;
   void give_back() noexcept override;
 
  private:
+  void plan(bool is_known) override;
   // One of the two phases: its arrivals come in a fixed order into a few buffers that take turns.
   struct Phase {
     Channel& channel;
@@ -92,12 +91,9 @@ class RingExchange final : public BucketExchange {
   std::vector<std::span<const Bytes>> encoded_;  // messages, in pieces
 };
 
-void RingExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
-                        std::uint16_t round) {
-  run_.open(step, transport, deadline, round);
-  if (!tensors_.assign(bucket)) plan_.cut(tensors_.all(), run_.rank(), run_.world());
+void RingExchange::plan(bool is_known) {
+  if (!is_known) plan_.cut(tensors_.all(), run_.rank(), run_.world());
   messages_.open(0);
-  run_.report().element_count = tensors_.elements();
   // Every partition leaves twice, but this rank's not as a sum, and the right neighbour's not as a mean.
   run_.report().raw_bytes =
       2 * tensors_.raw_bytes() - plan_.raw_bytes_of(run_.rank()) - plan_.raw_bytes_of(right());
@@ -145,8 +141,7 @@ Status RingExchange::take(Phase& phase, Messages messages) {
   assert(phase.taken + messages.size() <= phase.posted);
   arrived_.clear();
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    ASSIGN_OR_RETURN(const Bytes bytes, messages_.take(slot(phase, phase.taken + i)));
-    arrived_.push_back(bytes);
+    ASSIGN_OR_RETURN(arrived_.emplace_back(), messages_.take(slot(phase, phase.taken + i)));
   }
   received_.clear();
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -297,8 +292,7 @@ void RingExchange::give_back() noexcept {
 class RingReducer final : public PatternReducer {
  public:
   RingReducer(Channels channels, const ReducerOptions& options)
-      : PatternReducer({"ring", "DWRING\r\n", false}, std::move(channels), options),
-        backend_(options.backend) {}
+      : PatternReducer({"ring", "DWRING\r\n", false}, std::move(channels), options) {}
 
   Status mask_sent(std::string_view, std::span<float>) const override {
     return invalid(
@@ -308,7 +302,7 @@ class RingReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<RingExchange>(pool(), channel(0), channel(1), backend_.get());
+    return std::make_unique<RingExchange>(pool(), channel(0), channel(1), options().backend.get());
   }
   // A rank never encodes partial sums of its own partition: what falls on it of these waits in its means.
   ResizedChannel resized_channel(std::size_t channel, const SavedRanks& saved,
@@ -332,8 +326,6 @@ class RingReducer final : public PatternReducer {
   std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override {
     return std::min<std::uint64_t>(others(), 1);
   }
-
-  std::shared_ptr<PartBackend> backend_;
 };
 
 // A partial sum is coded at each hop, so that a codec's gain has the number of ranks for its exponent. What

@@ -132,9 +132,9 @@ Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
   }
   std::vector<std::unique_ptr<Transport>> ranks;
   for (std::size_t rank = 0; rank < world; ++rank) {
-    ASSIGN_OR_RETURN(auto transport, make_mesh({static_cast<int>(rank), epoch}, std::move(sockets[rank]),
-                                               links.empty() ? LinkOptions{} : links[rank]));
-    ranks.push_back(std::move(transport));
+    ASSIGN_OR_RETURN(ranks.emplace_back(),
+                     make_mesh({static_cast<int>(rank), epoch}, std::move(sockets[rank]),
+                               links.empty() ? LinkOptions{} : links[rank]));
   }
   return ranks;
 }

@@ -1,9 +1,9 @@
 #include "cli/number_text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <system_error>
+
+#include "base/spec_text.h"
 
 namespace deltawire::cli {
 
@@ -73,10 +73,8 @@ std::optional<std::size_t> zeros_of(std::string_view end) {
     if (power == std::string_view::npos) return std::nullopt;
     return 3 * (power + 1);
   }
-  std::size_t zeros = 0;
-  const auto [stop, error] = std::from_chars(end.data() + 1, end.data() + end.size(), zeros);
-  const bool whole = unit == 'e' && error == std::errc() && stop == end.data() + end.size();
-  return whole ? std::optional(std::min(zeros, kMostZeros)) : std::nullopt;
+  const auto zeros = parse_number<std::size_t>(end.substr(1));
+  return unit == 'e' && zeros ? std::optional(std::min(*zeros, kMostZeros)) : std::nullopt;
 }
 
 }  // namespace
@@ -99,10 +97,7 @@ std::optional<std::uint64_t> count_of(std::string_view text) {
   const auto zeros = zeros_of(text.substr(at));
   if (digits.empty() || !zeros || decimals > *zeros) return std::nullopt;
   digits.append(*zeros - decimals, '0');
-  std::uint64_t count = 0;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
-  if (error != std::errc()) return std::nullopt;
-  return count;
+  return parse_number<std::uint64_t>(digits);
 }
 
 std::string digits_of_count(std::string& text) {

@@ -1,8 +1,8 @@
 #include "linear/launcher.h"
 
 #include <array>
-#include <charconv>
-#include <cstring>
+
+#include "base/spec_text.h"
 
 namespace deltawire::linear {
 namespace {
@@ -21,12 +21,7 @@ constexpr std::array<Variables, 3> kLaunchers{{
 }};
 
 std::optional<int> number_in(const char* text) {
-  if (text == nullptr) return std::nullopt;
-  int number = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stopped, error] = std::from_chars(text, end, number);
-  if (error != std::errc() || stopped != end) return std::nullopt;
-  return number;
+  return text == nullptr ? std::nullopt : parse_number<int>(text);
 }
 
 }  // namespace

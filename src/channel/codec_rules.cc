@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <charconv>
 #include <limits>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/spec_text.h"
 
 namespace deltawire {
 namespace {
@@ -91,14 +91,13 @@ Result<CodecRules::Condition> CodecRules::parse_condition(std::string_view text)
     const std::size_t digits = std::min(rest.find_first_not_of("<>="), rest.size());
     const std::string_view relation = rest.substr(0, digits);
     rest.remove_prefix(digits);
-    std::uint64_t number = 0;
-    const auto [read_to, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    if (error != std::errc() || read_to != rest.data() + rest.size()) break;
-    if (relation == "=") return Condition{property, number, number};
-    if (relation == "<=") return Condition{property, 0, number};
-    if (relation == ">=") return Condition{property, number, kMost};
-    if (relation == "<" && number > 0) return Condition{property, 0, number - 1};
-    if (relation == ">" && number < kMost) return Condition{property, number + 1, kMost};
+    const auto number = parse_number<std::uint64_t>(rest);
+    if (!number) break;
+    if (relation == "=") return Condition{property, *number, *number};
+    if (relation == "<=") return Condition{property, 0, *number};
+    if (relation == ">=") return Condition{property, *number, kMost};
+    if (relation == "<" && *number > 0) return Condition{property, 0, *number - 1};
+    if (relation == ">" && *number < kMost) return Condition{property, *number + 1, kMost};
     break;
   }
   return bad_rule("'" + std::string(text) +
@@ -126,10 +125,8 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
   Rule rule;
   rule.recipe = recipe;
   if (const std::size_t with = codec_spec.find(kFeedbackFollows); with != std::string_view::npos) {
-    ASSIGN_OR_RETURN(const auto feedback,
-                     parse_feedback(trim(codec_spec.substr(with + kFeedbackFollows.size()))));
-    rule.feedback = feedback;
-    has_feedback_ = has_feedback_ || !feedback.is_none();
+    ASSIGN_OR_RETURN(rule.feedback, parse_feedback(trim(codec_spec.substr(with + kFeedbackFollows.size()))));
+    has_feedback_ = has_feedback_ || !rule.feedback.is_none();
     codec_spec = trim(codec_spec.substr(0, with));
   }
   Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
@@ -147,8 +144,7 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
     if (text.empty() && condition.find_first_of("<>=") == std::string_view::npos) {
       rule.name_pattern = condition;
     } else {
-      ASSIGN_OR_RETURN(const Condition parsed, parse_condition(condition));
-      rule.conditions.push_back(parsed);
+      ASSIGN_OR_RETURN(rule.conditions.emplace_back(), parse_condition(condition));
     }
     text += (text.empty() ? "" : " ") + std::string(condition);
   }

@@ -16,12 +16,10 @@ std::string quoted(std::string_view text) {
 }
 
 std::optional<float> number_in(std::string_view text, const FloatRange& range) {
-  float value = 0;
-  const char* end = text.data() + text.size();
-  const auto [read_to, error] = std::from_chars(text.data(), end, value);
+  const auto value = parse_number<float>(text);
   // Written so that NaN, which compares false with everything, is refused.
-  const bool in_range = error == std::errc() && read_to == end && value >= range.low && value < range.high;
-  return in_range ? std::optional<float>(value) : std::nullopt;
+  const bool in_range = value && *value >= range.low && *value < range.high;
+  return in_range ? value : std::nullopt;
 }
 
 tl::unexpected<Error> out_of_range(const ParsedSpec& spec, const SpecParameter& given,

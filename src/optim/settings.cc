@@ -1,9 +1,7 @@
 // The table of optimizers: names, parameters, ranges, defaults. Specs are parsed and printed from it.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
-#include <system_error>
 
 #include "base/errors.h"
 #include "base/spec_text.h"
@@ -93,13 +91,9 @@ Status read_parameter(const Kind& kind, const SpecParameter& given, OptimizerSet
     return invalid(std::string(kind.name) + " has no parameter \"" + std::string(given.key) + "\": it has " +
                    list_of(kind.parameters, ", ", &Parameter::key));
   }
-  double value = 0;
-  const char* end = given.value.data() + given.value.size();
-  const auto [read_to, error] = std::from_chars(given.value.data(), end, value);
-  if (error != std::errc() || read_to != end || !in_range(value, parameter->range)) {
-    return out_of_range(kind, *parameter, given.value);
-  }
-  settings.*(parameter->member) = value;
+  const auto value = parse_number<double>(given.value);
+  if (!value || !in_range(*value, parameter->range)) return out_of_range(kind, *parameter, given.value);
+  settings.*(parameter->member) = *value;
   return {};
 }
 

@@ -1,12 +1,11 @@
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <random>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/spec_text.h"
 #include "cli/measure/input.h"
-#include "cli/number_text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -82,17 +81,12 @@ struct Settings {
   std::uint64_t seed = kUsualSeed;
 };
 
-bool take_number(std::string_view text, std::uint64_t& number) {
-  const char* end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, number);
-  return read.ec == std::errc() && read.ptr == end;
-}
-
 bool take_setting(std::string_view text, Settings& settings) {
-  if (text.starts_with("n=")) {
-    return take_number(text.substr(2), settings.count) && settings.count >= 1 && settings.count <= kMostCount;
-  }
-  return text.starts_with("seed=") && take_number(text.substr(5), settings.seed);
+  const bool is_count = text.starts_with("n=");
+  if (!is_count && !text.starts_with("seed=")) return false;
+  const auto number = parse_number<std::uint64_t>(text.substr(text.find('=') + 1));
+  (is_count ? settings.count : settings.seed) = number.value_or(0);
+  return number && (!is_count || (*number >= 1 && *number <= kMostCount));
 }
 
 bool take_settings(std::string_view text, Settings& settings) {

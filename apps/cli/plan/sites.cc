@@ -1,10 +1,10 @@
 #include "cli/plan/sites.h"
 
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <utility>
 
+#include "base/spec_text.h"
 #include "cli/number_text.h"
 
 namespace deltawire::cli {
@@ -29,12 +29,9 @@ std::optional<double> parse_quantity(std::string_view text, const Unit (&units)[
   for (const auto& [name, value] : units) {
     if (!text.ends_with(name)) continue;
     const std::string_view digits = text.substr(0, text.size() - name.size());
-    double number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(number)) {
-      return std::nullopt;
-    }
-    return number * value;
+    const auto number = parse_number<double>(digits);
+    if (!number || !std::isfinite(*number)) return std::nullopt;
+    return *number * value;
   }
   return std::nullopt;
 }

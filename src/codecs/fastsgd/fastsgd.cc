@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <new>
@@ -392,10 +391,8 @@ Result<std::uint32_t> tau_parameter(const ParsedSpec& spec) {
   for (const SpecParameter& given : spec.parameters) {
     if (given.key != "tau") continue;
     if (given.value == "auto") return kAutoTau;
-    std::uint32_t tau = 0;
-    const char* end = given.value.data() + given.value.size();
-    const auto [read_to, error] = std::from_chars(given.value.data(), end, tau);
-    if (error == std::errc() && read_to == end && tau >= 1 && tau <= kMaxCode) return tau;
+    const auto tau = parse_number<std::uint32_t>(given.value);
+    if (tau && *tau >= 1 && *tau <= kMaxCode) return *tau;
     return invalid("fastsgd: tau=" + std::string(given.value) +
                    " is out of range: give auto or a whole number 1 to " + std::to_string(kMaxCode));
   }

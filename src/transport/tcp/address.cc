@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <system_error>
 #include <thread>
@@ -13,6 +12,7 @@
 
 #include "base/errors.h"
 #include "base/os_error.h"
+#include "base/spec_text.h"
 
 namespace deltawire {
 
@@ -142,10 +142,8 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   const bool has_odd_host = std::ranges::any_of(host, [&](char letter) {
     return letter == '[' || letter == ']' || letter == '\0' || (letter == ':' && !has_brackets);
   });
-  Endpoint endpoint{std::string(host), 0};
-  const auto [end, problem] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-  const bool has_port = problem == std::errc() && end == port.data() + port.size() && endpoint.port != 0;
-  if (host.empty() || has_odd_host || !has_port) {
+  const Endpoint endpoint{std::string(host), parse_number<std::uint16_t>(port).value_or(0)};
+  if (host.empty() || has_odd_host || endpoint.port == 0) {
     return invalid("\"" + std::string(text) +
                    "\" is not HOST:PORT; write it as 10.0.0.1:29600, node1:29600 or [fd00::1]:29600");
   }

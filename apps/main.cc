@@ -58,32 +58,28 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int
 }
 
 int parse_and_run(int argc, char** argv) {
-  Command chosen;
   CLI::App app(kAbout, "deltawire");
   app.footer(kFooter);
   app.set_version_flag("--version", "deltawire " DELTAWIRE_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(26);
-  add_codecs_command(app, chosen);
-  add_encode_command(app, chosen);
-  add_decode_command(app, chosen);
-  add_inspect_command(app, chosen);
-  add_compare_command(app, chosen);
-  add_plan_command(app, chosen);
-  add_patch_command(app, chosen);
-  add_doctor_command(app, chosen);
-  linear::add_train_command(app, chosen);
-  linear::add_predict_command(app, chosen);
-  linear::add_generate_command(app, chosen);
+  add_codecs_command(app);
+  add_encode_command(app);
+  add_decode_command(app);
+  add_inspect_command(app);
+  add_compare_command(app);
+  add_plan_command(app);
+  add_patch_command(app);
+  add_doctor_command(app);
+  linear::add_train_command(app);
+  linear::add_predict_command(app);
+  linear::add_generate_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
     print_failure(usage_message(app, error, argc, argv));
     return kExitUsage;
-  }
-  try {
-    chosen();
   } catch (const Failure& failure) {
     print_failure(failure.message);
     return failure.exit_status;

@@ -2,7 +2,6 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -100,7 +99,7 @@ void list_codecs(bool json) {
 
 }  // namespace
 
-void add_codecs_command(CLI::App& app, Command& chosen) {
+void add_codecs_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("codecs", "List all codecs with their parameters");
   const auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print JSON for programs");
@@ -108,7 +107,7 @@ void add_codecs_command(CLI::App& app, Command& chosen) {
       "Examples:\n"
       "  deltawire codecs\n"
       "  deltawire codecs --json | jq '.codecs[].default_spec'\n");
-  command->callback([&chosen, json] { chosen = [json] { return list_codecs(*json); }; });
+  command->callback([json] { list_codecs(*json); });
 }
 
 }  // namespace deltawire::cli

@@ -1,8 +1,7 @@
-// The sub-commands: each adds itself to the parser and, if the user chooses it, sets `chosen` to what to run.
+// The sub-commands: each adds itself to the parser, which runs the one that the user chooses.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <string>
 
@@ -13,16 +12,14 @@
 
 namespace deltawire::cli {
 
-using Command = std::function<void()>;
-
-void add_codecs_command(CLI::App& app, Command& chosen);
-void add_encode_command(CLI::App& app, Command& chosen);
-void add_decode_command(CLI::App& app, Command& chosen);
-void add_inspect_command(CLI::App& app, Command& chosen);
-void add_compare_command(CLI::App& app, Command& chosen);
-void add_plan_command(CLI::App& app, Command& chosen);
-void add_patch_command(CLI::App& app, Command& chosen);
-void add_doctor_command(CLI::App& app, Command& chosen);
+void add_codecs_command(CLI::App& app);
+void add_encode_command(CLI::App& app);
+void add_decode_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+void add_compare_command(CLI::App& app);
+void add_plan_command(CLI::App& app);
+void add_patch_command(CLI::App& app);
+void add_doctor_command(CLI::App& app);
 
 // What `plan --quick` says for a model of that size, with values of a normal distribution.
 PlanReport quick_plan(std::uint64_t parameters, int ranks, const LinkRates& link, const std::string& tier);

@@ -114,7 +114,7 @@ std::string compare_footer() {
 
 }  // namespace
 
-void add_compare_command(CLI::App& app, Command& chosen) {
+void add_compare_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("compare", "Compare methods: bytes, errors and speed on your gradients");
   const auto options = std::make_shared<CompareOptions>();
@@ -135,7 +135,7 @@ void add_compare_command(CLI::App& app, Command& chosen) {
   add_value(*command, "--json FILE", options->json, "Write all figures to FILE; - prints them");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(compare_footer());
-  command->callback([&chosen, options] { chosen = [options] { return compare(*options); }; });
+  command->callback([options] { compare(*options); });
 }
 
 }  // namespace deltawire::cli

@@ -79,7 +79,7 @@ void decode(const DecodeOptions& options) {
 
 }  // namespace
 
-void add_decode_command(CLI::App& app, Command& chosen) {
+void add_decode_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("decode", "Decode a .dw file to a .npy file, or a .dwz to a .npz");
   const auto options = std::make_shared<DecodeOptions>();
   command->add_option("IN", options->input, "A file of 'deltawire encode'; - for standard input")->required();
@@ -94,7 +94,7 @@ void add_decode_command(CLI::App& app, Command& chosen) {
       "  deltawire decode gradient.dw gradient.npy\n"
       "  deltawire decode model.dwz model.npz\n"
       "  ssh host 'cat update.dw' | deltawire decode - update.npy --force\n");
-  command->callback([&chosen, options] { chosen = [options] { return decode(*options); }; });
+  command->callback([options] { decode(*options); });
 }
 
 }  // namespace deltawire::cli

@@ -14,7 +14,6 @@
 #include "cli/job_scripts.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
-#include "cli/plan/report.h"
 #include "cli/plan/sites.h"
 #include "cli/progress.h"
 #include "deltawire/door.h"
@@ -244,7 +243,7 @@ void examine(const DoctorOptions& options) {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app, Command& chosen) {
+void add_doctor_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("doctor", "Find what is wrong on this machine, and on the lines to others");
   const auto options = std::make_shared<DoctorOptions>();
@@ -283,7 +282,7 @@ void add_doctor_command(CLI::App& app, Command& chosen) {
       "  deltawire doctor                                 this machine alone\n"
       "  deltawire doctor --serve                         on node2, and then here:\n"
       "  deltawire doctor node2 --parameters 7b --format sbatch\n");
-  command->callback([&chosen, options] { chosen = [options] { return examine(*options); }; });
+  command->callback([options] { examine(*options); });
 }
 
 }  // namespace deltawire::cli

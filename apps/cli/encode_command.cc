@@ -164,7 +164,7 @@ void encode(const EncodeOptions& options) {
 
 }  // namespace
 
-void add_encode_command(CLI::App& app, Command& chosen) {
+void add_encode_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("encode", "Encode a .npy file as a .dw file, or a .npz as a .dwz");
   const auto options = std::make_shared<EncodeOptions>();
   command->add_option("SPEC", options->spec, "Codec and parameters, e.g. bf16 or zstd:level=9")->required();
@@ -192,7 +192,7 @@ void add_encode_command(CLI::App& app, Command& chosen) {
       "  deltawire encode int8 bias.npy bias.dw --min-elements 0\n"
       "  deltawire encode zstd model.npz model.dwz\n"
       "  python make_array.py | deltawire encode bf16 - - | ssh host 'cat > update.dw'\n");
-  command->callback([&chosen, options] { chosen = [options] { return encode(*options); }; });
+  command->callback([options] { encode(*options); });
 }
 
 }  // namespace deltawire::cli

@@ -362,7 +362,7 @@ void inspect(const std::string& path, bool json) {
 
 }  // namespace
 
-void add_inspect_command(CLI::App& app, Command& chosen) {
+void add_inspect_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("inspect", "Show the contents of a .dw or .dwz file and how its bits are used");
   const auto path = std::make_shared<std::string>();
@@ -376,7 +376,7 @@ void add_inspect_command(CLI::App& app, Command& chosen) {
       "  deltawire inspect gradient.dw --json | jq .times_smaller\n"
       "  deltawire inspect gradient.dw --json | jq '.sections[] | select(.name == \"segment "
       "table\").bits'\n");
-  command->callback([&chosen, path, json] { chosen = [path, json] { return inspect(*path, *json); }; });
+  command->callback([path, json] { inspect(*path, *json); });
 }
 
 }  // namespace deltawire::cli

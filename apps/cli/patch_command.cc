@@ -258,7 +258,7 @@ void add_patch(CLI::App& command, const Paths& paths, const char* about) {
   command.add_option("PATCH", paths->patch, about)->required();
 }
 
-void add_make(CLI::App& patch, Command& chosen) {
+void add_make(CLI::App& patch) {
   CLI::App* command = patch.add_subcommand("make", "Write the patch from one model to another");
   const Paths paths = std::make_shared<PatchPaths>();
   command->add_option("OLD", paths->from, "The model that the receivers have")->required();
@@ -274,10 +274,10 @@ void add_make(CLI::App& patch, Command& chosen) {
       "Examples:\n"
       "  deltawire patch make v1.safetensors v2.safetensors v1-v2.safetensors\n"
       "  deltawire patch make v1.safetensors v2.safetensors p.safetensors --from v1 --to v2\n");
-  command->callback([&chosen, paths] { chosen = [paths] { return make(*paths); }; });
+  command->callback([paths] { make(*paths); });
 }
 
-void add_apply(CLI::App& patch, Command& chosen) {
+void add_apply(CLI::App& patch) {
   CLI::App* command = patch.add_subcommand("apply", "Write the new model, from the old one and a patch");
   const Paths paths = std::make_shared<PatchPaths>();
   command->add_option("OLD", paths->from, "The model that the patch was made from")->required();
@@ -292,10 +292,10 @@ void add_apply(CLI::App& patch, Command& chosen) {
       "\n"
       "Example:\n"
       "  deltawire patch apply v1.safetensors v1-v2.safetensors v2.safetensors\n");
-  command->callback([&chosen, paths] { chosen = [paths] { return apply(*paths); }; });
+  command->callback([paths] { apply(*paths); });
 }
 
-void add_verify(CLI::App& patch, Command& chosen) {
+void add_verify(CLI::App& patch) {
   CLI::App* command = patch.add_subcommand("verify", "Check a patch against the old model; write nothing");
   const Paths paths = std::make_shared<PatchPaths>();
   command->add_option("OLD", paths->from, "The model that the patch was made from")->required();
@@ -306,10 +306,10 @@ void add_verify(CLI::App& patch, Command& chosen) {
       "\n"
       "Example:\n"
       "  deltawire patch verify v1.safetensors v1-v2.safetensors && echo sound\n");
-  command->callback([&chosen, paths] { chosen = [paths] { return verify(*paths); }; });
+  command->callback([paths] { verify(*paths); });
 }
 
-void add_inspect(CLI::App& patch, Command& chosen) {
+void add_inspect(CLI::App& patch) {
   CLI::App* command = patch.add_subcommand("inspect", "Show the tensors of a patch, their changes and bytes");
   const auto path = std::make_shared<std::string>();
   const auto json = std::make_shared<bool>(false);
@@ -321,10 +321,10 @@ void add_inspect(CLI::App& patch, Command& chosen) {
       "Examples:\n"
       "  deltawire patch inspect v1-v2.safetensors\n"
       "  deltawire patch inspect v1-v2.safetensors --json | jq '.tensors[] | {name, changes}'\n");
-  command->callback([&chosen, path, json] { chosen = [path, json] { return inspect_patch(*path, *json); }; });
+  command->callback([path, json] { inspect_patch(*path, *json); });
 }
 
-void add_merge(CLI::App& patch, Command& chosen) {
+void add_merge(CLI::App& patch) {
   CLI::App* command = patch.add_subcommand("merge", "Write one patch that does what several do in turn");
   const Paths paths = std::make_shared<PatchPaths>();
   command->add_option("OLD", paths->from, "The model that the first patch was made from")->required();
@@ -338,12 +338,12 @@ void add_merge(CLI::App& patch, Command& chosen) {
       "\n"
       "Example:\n"
       "  deltawire patch merge v1.safetensors v1-v2.safetensors v2-v3.safetensors -o v1-v3.safetensors\n");
-  command->callback([&chosen, paths] { chosen = [paths] { return merge(*paths); }; });
+  command->callback([paths] { merge(*paths); });
 }
 
 }  // namespace
 
-void add_patch_command(CLI::App& app, Command& chosen) {
+void add_patch_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("patch", "Make, apply and inspect patches between models");
   command->require_subcommand(1);
   command->footer(
@@ -356,11 +356,11 @@ void add_patch_command(CLI::App& app, Command& chosen) {
       "  deltawire patch make v1.safetensors v2.safetensors v1-v2.safetensors\n"
       "  deltawire patch apply v1.safetensors v1-v2.safetensors v2.safetensors\n"
       "Run 'deltawire patch make --help' and so on for more.\n");
-  add_make(*command, chosen);
-  add_apply(*command, chosen);
-  add_verify(*command, chosen);
-  add_inspect(*command, chosen);
-  add_merge(*command, chosen);
+  add_make(*command);
+  add_apply(*command);
+  add_verify(*command);
+  add_inspect(*command);
+  add_merge(*command);
 }
 
 }  // namespace deltawire::cli

@@ -266,7 +266,7 @@ PlanReport quick_plan(std::uint64_t parameters, int ranks, const LinkRates& link
   return make_report(std::move(options), {{ranks}, {link}});
 }
 
-void add_plan_command(CLI::App& app, Command& chosen) {
+void add_plan_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("plan", "Plan which codec to use for a link and a number of ranks, or none");
   const auto options = std::make_shared<PlanCommandOptions>();
@@ -290,7 +290,7 @@ void add_plan_command(CLI::App& app, Command& chosen) {
   add_min_elements_option(*command, options->min_elements);
   add_outputs(command, *options);
   command->footer(plan_footer());
-  command->callback([&chosen, options] { chosen = [options] { plan(*options); }; });
+  command->callback([options] { plan(*options); });
 }
 
 }  // namespace deltawire::cli

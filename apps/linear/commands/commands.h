@@ -7,8 +7,8 @@
 
 namespace deltawire::linear {
 
-void add_train_command(CLI::App& app, cli::Command& chosen);
-void add_predict_command(CLI::App& app, cli::Command& chosen);
-void add_generate_command(CLI::App& app, cli::Command& chosen);
+void add_train_command(CLI::App& app);
+void add_predict_command(CLI::App& app);
+void add_generate_command(CLI::App& app);
 
 }  // namespace deltawire::linear

@@ -137,7 +137,7 @@ std::string generate_footer() {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app, cli::Command& chosen) {
+void add_generate_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("generate", "Generate data shaped like published sets of sparse rows");
   const auto options = std::make_shared<GenerateOptions>();
@@ -162,7 +162,7 @@ void add_generate_command(CLI::App& app, cli::Command& chosen) {
                  "Write the planted weights to FILE, as a model (.npz)");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(generate_footer());
-  command->callback([&chosen, options] { chosen = [options] { return generate(*options); }; });
+  command->callback([options] { generate(*options); });
 }
 
 }  // namespace deltawire::linear

@@ -75,7 +75,7 @@ void predict(const PredictOptions& options) {
 
 }  // namespace
 
-void add_predict_command(CLI::App& app, cli::Command& chosen) {
+void add_predict_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("predict", "Predict with a model of 'train linear': one line per row");
   const auto options = std::make_shared<PredictOptions>();
@@ -94,7 +94,7 @@ void add_predict_command(CLI::App& app, cli::Command& chosen) {
       "Examples:\n"
       "  deltawire predict --model a9a.npz --data a9a.t > probabilities.txt\n"
       "  xz -dc test.xz | deltawire predict --model svm.npz --data - > margins.txt\n");
-  command->callback([&chosen, options] { chosen = [options] { return predict(*options); }; });
+  command->callback([options] { predict(*options); });
 }
 
 }  // namespace deltawire::linear

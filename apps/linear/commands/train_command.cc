@@ -280,7 +280,7 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
 
 }  // namespace
 
-void add_train_command(CLI::App& app, cli::Command& chosen) {
+void add_train_command(CLI::App& app) {
   CLI::App* train_app =
       app.add_subcommand("train", "Train a linear model on sparse data with several workers");
   train_app->require_subcommand(1);
@@ -293,7 +293,7 @@ void add_train_command(CLI::App& app, cli::Command& chosen) {
   add_training(command, *options);
   add_ranks(command, *options);
   command->footer(train_footer());
-  command->callback([&chosen, options] { chosen = [options] { return train(*options); }; });
+  command->callback([options] { train(*options); });
 }
 
 }  // namespace deltawire::linear

@@ -9,22 +9,6 @@
 
 namespace deltawire::model {
 
-namespace {
-
-void add_digests(Bytes piece, WeightType type, Workers* workers, std::vector<std::uint64_t>& digests) {
-  assert(piece.size() % weight_bytes(type) == 0);
-  const std::uint64_t chunk_bytes = patch::kMaxChunkElements * weight_bytes(type);
-  const std::size_t before = digests.size();
-  digests.resize(before + (piece.size() + chunk_bytes - 1) / chunk_bytes);
-  Workers::share(workers, digests.size() - before, [&](std::size_t chunk) {
-    const Bytes rest = piece.subspan(chunk * chunk_bytes);
-    digests[before + chunk] =
-        patch::chunk_digest(rest.first(std::min<std::size_t>(rest.size(), chunk_bytes)));
-  });
-}
-
-}  // namespace
-
 std::uint64_t piece_bytes(WeightType type) noexcept {
   return patch::kPieceElements * weight_bytes(type);
 }
@@ -37,7 +21,7 @@ Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const
   for (std::uint64_t done = 0; done < tensor.bytes; done += buffer.size()) {
     buffer.resize(std::min<std::uint64_t>(tensor.bytes - done, buffer.size()));
     RETURN_IF_ERROR(reader->next(buffer));
-    add_digests(buffer, tensor.type, work.means.workers, digests);
+    patch::add_chunk_digests(buffer, tensor.type, work.means.workers, digests);
     RETURN_IF_ERROR(take(buffer));
     RETURN_IF_ERROR(work.advance(buffer.size()));
   }

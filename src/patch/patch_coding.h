@@ -2,12 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "base/checked.h"
+#include "base/lanes.h"
 #include "base/little_endian.h"
 #include "codecs/target_id.h"
 #include "deltawire/patch.h"
@@ -89,17 +90,13 @@ inline constexpr std::uint64_t kGroupChunks = 8;
 // Calls task(group, workspace) for each group of chunks, with the group's number. Throws std::bad_alloc,
 // before any call. REQUIRES: task throws nothing.
 void for_each_group(std::uint64_t chunks, Workers* workers, const auto& task) {
-  const std::uint64_t groups = (chunks + kGroupChunks - 1) / kGroupChunks;
+  const std::uint64_t groups = ceil_div(chunks, kGroupChunks);
   const auto threads = static_cast<std::uint64_t>(Workers::threads(workers));
   std::vector<std::unique_ptr<Workspace>> workspaces(std::min(groups, threads));
   for (auto& workspace : workspaces) workspace = std::make_unique_for_overwrite<Workspace>();
-  std::atomic<std::uint64_t> next = 0;
-  Workers::share(workers, workspaces.size(), [&](std::size_t thread) {
-    for (;;) {
-      const std::uint64_t group = next.fetch_add(1, std::memory_order_relaxed);
-      if (group >= groups) return;
-      task(group, *workspaces[thread]);
-    }
+  share_by_lanes(workers, workspaces.size(), groups, [&](std::size_t lane, std::size_t group) {
+    task(group, *workspaces[lane]);
+    return true;
   });
 }
 
@@ -107,6 +104,18 @@ void for_each_group(std::uint64_t chunks, Workers* workers, const auto& task) {
 // them need not read again what hasn't changed.
 inline std::uint64_t chunk_digest(Bytes chunk) noexcept {
   return digest64(chunk, 0);
+}
+
+// Adds those of weights, or of a piece of them that begins with a chunk, cut into chunks of the usual length.
+inline void add_chunk_digests(Bytes weights, WeightType type, Workers* workers,
+                              std::vector<std::uint64_t>& digests) {
+  const std::uint64_t chunk_bytes = kMaxChunkElements * weight_bytes(type);
+  const std::size_t before = digests.size();
+  digests.resize(before + ceil_div(weights.size(), chunk_bytes));
+  Workers::share(workers, digests.size() - before, [&](std::size_t chunk) {
+    const Bytes rest = weights.subspan(chunk * chunk_bytes);
+    digests[before + chunk] = chunk_digest(rest.first(std::min<std::size_t>(rest.size(), chunk_bytes)));
+  });
 }
 
 // Of all chunks' digests in order, as little-endian bytes.

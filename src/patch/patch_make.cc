@@ -176,13 +176,9 @@ Status count_chunk(const ChangedChunk& changed, const Head& head, PatchInfo& inf
 
 Result<std::uint64_t> weights_digest(Bytes weights, WeightType type, Workers* workers) {
   return or_no_memory("hashing weights", [&]() -> Result<std::uint64_t> {
-    ASSIGN_OR_RETURN(const auto head, patch::head_for(weights.size(), type, patch::kMaxChunkBits));
-    const std::uint64_t chunk_bytes = head.chunk_elements() * weight_bytes(type);
-    std::vector<std::uint64_t> digests(head.chunks());
-    Workers::share(workers, digests.size(), [&](std::size_t chunk) {
-      const Bytes rest = weights.subspan(chunk * chunk_bytes);
-      digests[chunk] = patch::chunk_digest(rest.first(std::min<std::size_t>(rest.size(), chunk_bytes)));
-    });
+    RETURN_IF_ERROR(patch::head_for(weights.size(), type, patch::kMaxChunkBits));
+    std::vector<std::uint64_t> digests;
+    patch::add_chunk_digests(weights, type, workers, digests);
     return patch::root_digest(std::move(digests));
   });
 }

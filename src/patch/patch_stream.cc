@@ -16,21 +16,20 @@ namespace {
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;  // read at once where all bytes are alike
 constexpr std::uint64_t kMostEntryBytes = 3;                   // full_bytes() is below 2^20
 
+Status read_whole(int descriptor, std::uint64_t offset, MutBytes out) {
+  ASSIGN_OR_RETURN(const auto got, read_at(descriptor, out, offset));
+  if (got < out.size()) return truncated("the file ends within the patch: get the rest");
+  return {};
+}
+
 // Calls each(block, its place) for blocks of the file, in order.
 Status for_each_block(int descriptor, std::uint64_t offset, std::uint64_t bytes, const auto& each) {
   std::vector<std::byte> block(std::min(bytes, kBlockBytes));
   for (std::uint64_t done = 0; done < bytes; done += block.size()) {
     block.resize(std::min(bytes - done, kBlockBytes));
-    ASSIGN_OR_RETURN(const auto got, read_at(descriptor, block, offset + done));
-    if (got < block.size()) return truncated("the file ends within the patch: get the rest");
+    RETURN_IF_ERROR(read_whole(descriptor, offset + done, block));
     RETURN_IF_ERROR(each(Bytes(block), offset + done));
   }
-  return {};
-}
-
-Status read_whole(int descriptor, std::uint64_t offset, MutBytes out) {
-  ASSIGN_OR_RETURN(const auto got, read_at(descriptor, out, offset));
-  if (got < out.size()) return truncated("the file ends within the patch: get the rest");
   return {};
 }
 

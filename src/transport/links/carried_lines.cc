@@ -164,8 +164,7 @@ class CarriedLine {
 
   bool write_whole(Link& to, Bytes bytes) noexcept {
     while (!bytes.empty()) {
-      const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sending only reads
-      const IoResult result = to.send({&piece, 1});
+      const IoResult result = to.send_bytes(bytes);
       if (result.kind == IoResult::Kind::kOk) {
         bytes = bytes.subspan(result.bytes);
       } else if (result.kind != IoResult::Kind::kWouldBlock || !await(to.send_fd(), POLLOUT)) {

@@ -28,10 +28,7 @@ class Connection {
     link_.reset();
   }
 
-  IoResult send(Bytes bytes) const noexcept {
-    const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sending only reads
-    return link_->send({&piece, 1});
-  }
+  IoResult send(Bytes bytes) const noexcept { return link_->send_bytes(bytes); }
   IoResult recv(MutBytes into) const noexcept { return link_->recv(into); }
   // Receives without taking anything away.
   IoResult peek(MutBytes into) const {

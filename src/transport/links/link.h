@@ -70,6 +70,11 @@ class Link {
 
   // Sends a prefix of the pieces. REQUIRES: at most kMaxPieces, at least one byte.
   virtual IoResult send(std::span<const iovec> pieces) noexcept = 0;
+  // A prefix of one piece.
+  IoResult send_bytes(Bytes bytes) noexcept {
+    const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sending only reads
+    return send({&piece, 1});
+  }
 
   // Receives into a prefix of `into`. REQUIRES: not empty.
   virtual IoResult recv(MutBytes into) noexcept = 0;

@@ -115,9 +115,8 @@ IoResult SharedLink::publish() noexcept {
   out_.written.store(written_);
   if (out_.reader_sleeps.load() == 0) return IoResult::moved(0);
   out_.reader_sleeps.store(0);
-  std::byte bell{};
-  const iovec piece{&bell, 1};
-  const IoResult rung = inner().send({&piece, 1});
+  const std::byte bell{};
+  const IoResult rung = inner().send_bytes({&bell, 1});
   // A full socket rings by itself.
   return rung.kind == IoResult::Kind::kWouldBlock ? IoResult::moved(0) : rung;
 }
@@ -125,9 +124,8 @@ IoResult SharedLink::publish() noexcept {
 // So that it becomes writable when the peer has made room.
 IoResult SharedLink::fill_socket() noexcept {
   static const Filling filling{};
-  const iovec piece{const_cast<std::byte*>(filling.data()), filling.size()};  // sending only reads
   IoResult filled = IoResult::moved(filling.size());
-  for (int i = 0; i < kTriesMax && filled.bytes == filling.size(); ++i) filled = inner().send({&piece, 1});
+  for (int i = 0; i < kTriesMax && filled.bytes == filling.size(); ++i) filled = inner().send_bytes(filling);
   return filled.kind == IoResult::Kind::kWouldBlock ? IoResult::moved(0) : filled;
 }
 

@@ -117,9 +117,7 @@ void StripedLink::write_all() {
 
 void StripedLink::write(Stream& stream) {
   while (stream.may_send && !stream.queue.is_written()) {
-    const Bytes rest = stream.queue.unwritten();
-    const iovec piece{const_cast<std::byte*>(rest.data()), rest.size()};  // sending only reads
-    const IoResult result = stream.link->send({&piece, 1});
+    const IoResult result = stream.link->send_bytes(stream.queue.unwritten());
     if (result.kind == IoResult::Kind::kWouldBlock) return;
     if (result.kind == IoResult::Kind::kOk) {
       stream.queue.wrote(result.bytes);

@@ -14,16 +14,6 @@ StreamStep failed(Error error) {
   return {StreamStep::Kind::kFailed, kNever, 0, std::move(error)};
 }
 
-StreamStep from_link(const IoResult& result) {
-  switch (result.kind) {
-    case IoResult::Kind::kOk: return {};
-    case IoResult::Kind::kWouldBlock: return {StreamStep::Kind::kIdle, result.retry_at, 0, {}};
-    case IoResult::Kind::kClosed:
-    case IoResult::Kind::kError: break;
-  }
-  return {StreamStep::Kind::kClosed, kNever, result.error, {}};
-}
-
 }  // namespace
 
 StreamStep DataReceiver::post(Operation& operation) {
@@ -181,7 +171,7 @@ StreamStep DataReceiver::read_staged() {
   stage_end_ = rest.size();
   const MutBytes into = MutBytes(stage).subspan(stage_end_);
   const IoResult result = link_->recv(into);
-  if (result.kind != IoResult::Kind::kOk) return from_link(result);
+  if (result.kind != IoResult::Kind::kOk) return StreamStep::after(result);
   received_ += result.bytes;
   stage_end_ += result.bytes;
   // A short read has emptied the socket: no need to read again.
@@ -201,7 +191,7 @@ StreamStep DataReceiver::read_big(ScopedUnlock scoped_unlock) {
     const std::uint64_t clears = clears_;
     const IoResult result = scoped_unlock.run(into.size(), [&] { return link_->recv(into); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
-    if (result.kind != IoResult::Kind::kOk) return from_link(result);
+    if (result.kind != IoResult::Kind::kOk) return StreamStep::after(result);
     received_ += result.bytes;
     advance(result.bytes);
     budget -= result.bytes;

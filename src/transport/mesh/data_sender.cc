@@ -15,12 +15,7 @@ StreamStep DataSender::step(ScopedUnlock scoped_unlock) noexcept {
     const std::uint64_t clears = clears_;
     const IoResult result = scoped_unlock.run(asked, [&] { return link_->send(clipped.span()); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
-    switch (result.kind) {
-      case IoResult::Kind::kOk: break;
-      case IoResult::Kind::kWouldBlock: return {StreamStep::Kind::kIdle, result.retry_at, 0, {}};
-      case IoResult::Kind::kClosed:
-      case IoResult::Kind::kError: return {StreamStep::Kind::kClosed, kNever, result.error, {}};
-    }
+    if (result.kind != IoResult::Kind::kOk) return StreamStep::after(result);
     sent_ += result.bytes;
     advance(result.bytes);
     if (front_sent()) {

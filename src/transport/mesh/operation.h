@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "deltawire/transport.h"
+#include "transport/links/link.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {
@@ -102,6 +103,12 @@ struct StreamStep {
   Deadline retry_at = Deadline::max();
   int error = 0;
   Error failure;
+
+  // Of a call that moved nothing.
+  static StreamStep after(const IoResult& result) {
+    if (result.kind == IoResult::Kind::kWouldBlock) return {Kind::kIdle, result.retry_at, 0, {}};
+    return {Kind::kClosed, Deadline::max(), result.error, {}};
+  }
 };
 
 // The memory of an operation that was waited for, including its list of pieces, is reused for the next: so a

@@ -146,8 +146,7 @@ TlsLink::Progress TlsLink::shake_hands() noexcept {
 
 IoResult TlsLink::flush() noexcept {
   while (has_sealed()) {
-    const iovec piece{sealed_.data() + sent_, sealed_.size() - sent_};
-    const IoResult result = inner().send({&piece, 1});
+    const IoResult result = inner().send_bytes(Bytes(sealed_).subspan(sent_));
     if (result.kind != IoResult::Kind::kOk) return result;
     sent_ += result.bytes;
   }

@@ -44,7 +44,7 @@ bool has_lost_power(const Lives& lives, int process) {
 // Of the mesh (control_message.h).
 bool is_vote(Bytes bytes) {
   std::vector<std::byte> vote;
-  append_control_message(Vote{}, vote);
+  append_control_message(Vote{}, 1, vote);
   constexpr std::size_t kKind = 8;
   return bytes.size() > kKind && std::ranges::equal(bytes.first(4), std::span(vote).first(4)) &&
          bytes[kKind] == vote[kKind];

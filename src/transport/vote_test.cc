@@ -250,7 +250,7 @@ struct BarePeer {
 TEST(ControlFlood, IsReadInSmallBites) {
   BarePeer peer;
   std::vector<std::byte> news;
-  while (news.size() < 60000) append_control_message(Waiting{0, 1}, news);
+  while (news.size() < 60000) append_control_message(Waiting{0, 1}, 2, news);
   std::thread flood([&] {
     while (peer.say(news)) continue;
   });
@@ -271,7 +271,7 @@ TEST(ControlMessages, AnAbortWithoutWordsGetsSome) {
   for (const int origin : {-1, 0, 1}) {
     BarePeer peer;
     std::vector<std::byte> bytes;
-    append_control_message(Abort{ErrorCode::kAborted, -1, origin, ""}, bytes);
+    append_control_message(Abort{{ErrorCode::kAborted, ""}, origin}, 2, bytes);
     ASSERT_TRUE(peer.say(bytes));
     std::vector<std::byte> got(1);
     const auto result = peer.rank->wait(peer.rank->post_recv(1, 1, got), soon());
@@ -285,7 +285,7 @@ TEST(ControlMessages, AnAbortWithoutWordsGetsSome) {
 // After a failure, a rank that has not announced its verdict counts as unheard, however this rank has reached
 // its own.
 TEST(ControlMessages, ARankWithoutAVerdictIsUnheard) {
-  const Abort abort{ErrorCode::kAborted, 1, 1, "enough"};
+  const Abort abort{{ErrorCode::kAborted, "enough", 1}, 1};
   const RankSet nobody(2);
   const std::vector<std::vector<ControlMessage>> silent_or_elsewhere{
       {abort}, {abort, Verdict{1, nobody}}, {Goodbye{1}, abort}};
@@ -293,7 +293,7 @@ TEST(ControlMessages, ARankWithoutAVerdictIsUnheard) {
   const auto unheard_after = [](const std::vector<ControlMessage>& messages) {
     BarePeer peer;
     std::vector<std::byte> bytes;
-    for (const ControlMessage& message : messages) append_control_message(message, bytes);
+    for (const ControlMessage& message : messages) append_control_message(message, 2, bytes);
     EXPECT_TRUE(peer.say(bytes));
     std::vector<std::byte> got(1);
     EXPECT_FALSE(peer.rank->wait(peer.rank->post_recv(1, 1, got), soon()));
@@ -308,7 +308,7 @@ TEST(ControlMessages, ADepartureWhereNobodyIsOptionalIsItsSendersFault) {
   for (const int dropped : {0, 1}) {
     BarePeer peer;
     std::vector<std::byte> bytes;
-    append_control_message(Dropped{dropped, ErrorCode::kPeerLost, "it was killed"}, bytes);
+    append_control_message(Dropped{dropped, {ErrorCode::kPeerLost, "it was killed"}}, 2, bytes);
     ASSERT_TRUE(peer.say(bytes));
     std::vector<std::byte> got(1);
     const auto result = peer.rank->wait(peer.rank->post_recv(1, 1, got), soon());

@@ -26,7 +26,7 @@ std::byte header_check(const std::byte* header) noexcept {
 
 class ContentWriter {
  public:
-  explicit ContentWriter(std::vector<std::byte>& out) : out_(out) {}
+  ContentWriter(int world_size, std::vector<std::byte>& out) : world_size_(world_size), out_(out) {}
 
   void number(auto value) {
     const std::size_t at = out_.size();
@@ -44,34 +44,39 @@ class ContentWriter {
     const std::string line = printable_line(text, kControlTextMax);
     bytes(std::as_bytes(std::span(line)));
   }
-  void fields(const ErrorFields& fields) {
-    if (fields == ErrorFields{}) return;
-    const std::string tensor = printable_line(fields.tensor, kTensorNameMax);
-    const std::size_t count = std::min(fields.ranks.size(), kErrorRanksMax);
-    rank(fields.suspect_outside);
-    rank(fields.reporter);
-    rank(fields.waits_for);
+  bool is_outside(int suspect) const noexcept { return suspect >= world_size_; }
+  int suspect_inside(const Error& error) const noexcept {
+    return is_outside(error.suspect) ? kNoSuspect : error.suspect;
+  }
+  void fields(const Error& error) {
+    const bool has_any = is_outside(error.suspect) || error.reporter != kNoRank ||
+                         error.waits_for != kNoRank || !error.ranks.empty() || !error.tensor.empty() ||
+                         !error.advice.empty();
+    if (!has_any) return;
+    const std::string tensor = printable_line(error.tensor, kTensorNameMax);
+    const std::size_t count = std::min(error.ranks.size(), kErrorRanksMax);
+    rank(is_outside(error.suspect) ? error.suspect : kNoSuspect);
+    rank(error.reporter);
+    rank(error.waits_for);
     number(static_cast<std::uint16_t>(count));
     number(static_cast<std::uint16_t>(tensor.size()));
-    for (std::size_t i = 0; i < count; ++i) rank(fields.ranks[i]);
+    for (std::size_t i = 0; i < count; ++i) rank(error.ranks[i]);
     bytes(std::as_bytes(std::span(tensor)));
-    text(fields.advice);
+    text(error.advice);
   }
-  void error(ErrorCode code, int first, int second, const std::string& words, const ErrorFields& more) {
-    number(static_cast<std::uint16_t>(code));
+  void error(const Error& error, int first, int second) {
+    number(static_cast<std::uint16_t>(error.code));
     const std::size_t length_at = out_.size();
     number(std::uint16_t{0});
     rank(first);
     rank(second);
-    text(words);
+    text(error.message);
     const std::size_t fields_at = out_.size();
-    fields(more);
+    fields(error);
     store_le(out_.data() + length_at, static_cast<std::uint16_t>(out_.size() - fields_at));
   }
 
-  void operator()(const Abort& abort) {
-    error(abort.code, abort.suspect, abort.origin, abort.text, abort.fields);
-  }
+  void operator()(const Abort& abort) { error(abort.error, suspect_inside(abort.error), abort.origin); }
   void operator()(const Waiting& waiting) {
     rank(waiting.rank);
     number(waiting.place);
@@ -98,10 +103,11 @@ class ContentWriter {
     bytes(verdict.absent.bytes());
   }
   void operator()(const Dropped& dropped) {
-    error(dropped.code, dropped.rank, dropped.suspect, dropped.text, dropped.fields);
+    error(dropped.error, dropped.rank, suspect_inside(dropped.error));
   }
 
  private:
+  int world_size_;
   std::vector<std::byte>& out_;
 };
 
@@ -147,19 +153,25 @@ class ContentReader {
     if (rest_.size() < behind) return broken<std::string>();
     return text(rest_.size() - behind, kControlTextMax);
   }
-  ErrorFields fields(std::size_t bytes) {
-    ErrorFields fields;
-    if (bytes == 0) return fields;
-    fields.suspect_outside = number_outside();
-    fields.reporter = number_outside();
-    fields.waits_for = number_outside();
+  void fields(Error& error) {
+    const int suspect_outside = number_outside();
+    if (suspect_outside != kNoSuspect) error.suspect = suspect_outside;
+    error.reporter = number_outside();
+    error.waits_for = number_outside();
     const auto count = number<std::uint16_t>();
     const auto name_bytes = number<std::uint16_t>();
     refuse_if(count > kErrorRanksMax);
-    for (std::size_t i = 0; i < count && !broken_; ++i) fields.ranks.push_back(number_outside());
-    fields.tensor = text(name_bytes, kTensorNameMax);
-    fields.advice = text();
-    return fields;
+    for (std::size_t i = 0; i < count && !broken_; ++i) error.ranks.push_back(number_outside());
+    error.tensor = text(name_bytes, kTensorNameMax);
+    error.advice = text();
+  }
+  void error(Error& error, int& first, int& second) {
+    error.code = code();
+    const std::size_t bytes = number<std::uint16_t>();
+    first = rank();
+    second = rank();
+    error.message = text(bytes);
+    if (bytes > 0) fields(error);
   }
   bool whole() const noexcept { return !broken_ && rest_.empty(); }
 
@@ -190,24 +202,14 @@ class ContentReader {
 
 Abort read_abort(ContentReader& reader) {
   Abort abort;
-  abort.code = reader.code();
-  const std::size_t fields = reader.number<std::uint16_t>();
-  abort.suspect = reader.rank();
-  abort.origin = reader.rank();
-  abort.text = reader.text(fields);
-  abort.fields = reader.fields(fields);
+  reader.error(abort.error, abort.error.suspect, abort.origin);
   return abort;
 }
 
 Dropped read_dropped(ContentReader& reader) {
   Dropped dropped;
-  dropped.code = reader.code();
-  const std::size_t fields = reader.number<std::uint16_t>();
-  dropped.rank = reader.rank();
+  reader.error(dropped.error, dropped.rank, dropped.error.suspect);
   reader.refuse_if(dropped.rank < 0);
-  dropped.suspect = reader.rank();
-  dropped.text = reader.text(fields);
-  dropped.fields = reader.fields(fields);
   return dropped;
 }
 
@@ -237,54 +239,13 @@ std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& rea
   }
 }
 
-ErrorFields fields_of(const Error& error, int world_size) {
-  return {.suspect_outside = error.suspect >= world_size ? error.suspect : kNoRank,
-          .reporter = error.reporter,
-          .waits_for = error.waits_for,
-          .ranks = error.ranks,
-          .tensor = error.tensor,
-          .advice = error.advice};
-}
-
-int suspect_inside(const Error& error, int world_size) noexcept {
-  return error.suspect < world_size ? error.suspect : kNoSuspect;
-}
-
-Error error_in(const auto& message) {
-  const ErrorFields& fields = message.fields;
-  return {.code = message.code,
-          .message = message.text,
-          .suspect = fields.suspect_outside < 0 ? message.suspect : fields.suspect_outside,
-          .reporter = fields.reporter,
-          .waits_for = fields.waits_for,
-          .ranks = fields.ranks,
-          .tensor = fields.tensor,
-          .advice = fields.advice};
-}
-
 }  // namespace
 
-Abort abort_of(const Error& error, int origin, int world_size) {
-  return {error.code, suspect_inside(error, world_size), origin, error.message, fields_of(error, world_size)};
-}
-
-Dropped dropped_of(int rank, const Error& error, int world_size) {
-  return {rank, error.code, error.message, suspect_inside(error, world_size), fields_of(error, world_size)};
-}
-
-Error error_of(const Abort& abort) {
-  return error_in(abort);
-}
-
-Error error_of(const Dropped& dropped) {
-  return error_in(dropped);
-}
-
-void append_control_message(const ControlMessage& message, std::vector<std::byte>& out) {
+void append_control_message(const ControlMessage& message, int world_size, std::vector<std::byte>& out) {
   const std::size_t start = out.size();
   try {
     out.resize(start + kControlHeaderBytes);
-    std::visit(ContentWriter(out), message);
+    std::visit(ContentWriter(world_size, out), message);
   } catch (...) {
     out.resize(start);
     throw;

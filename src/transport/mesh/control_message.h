@@ -38,25 +38,10 @@
 
 namespace deltawire {
 
-// What an error has besides its code, its text and a suspect in the mesh.
-struct ErrorFields {
-  int suspect_outside = -1;
-  int reporter = -1;
-  int waits_for = -1;
-  std::vector<int> ranks{};
-  std::string tensor{};
-  std::string advice{};
-
-  bool operator==(const ErrorFields&) const = default;
-};
-
-// The mesh has failed.
+// The mesh has failed. The error's last committed step doesn't travel: each rank knows it.
 struct Abort {
-  ErrorCode code = ErrorCode::kAborted;
-  int suspect = -1;
+  Error error;
   int origin = -1;  // the rank that failed first
-  std::string text;
-  ErrorFields fields{};
 
   bool operator==(const Abort&) const = default;
 };
@@ -95,19 +80,10 @@ struct Start {
 // The sender has dropped an optional rank, and all others must, too.
 struct Dropped {
   int rank = 0;
-  ErrorCode code = ErrorCode::kPeerLost;
-  std::string text;
-  int suspect = -1;  // whom that rank blamed; -1: itself
-  ErrorFields fields{};
+  Error error;  // of that rank, which it blames itself if it has no suspect
 
   bool operator==(const Dropped&) const = default;
 };
-
-// An error in a message, and the other way round. The last committed step doesn't travel: each rank knows it.
-Abort abort_of(const Error& error, int origin, int world_size);
-Dropped dropped_of(int rank, const Error& error, int world_size);
-Error error_of(const Abort& abort);
-Error error_of(const Dropped& dropped);
 
 using ControlMessage =
     std::variant<Abort, Waiting, Goodbye, Here, Start, Vote, SettleRound, Verdict, Dropped>;
@@ -118,8 +94,9 @@ inline constexpr std::size_t kControlTextMax = 512;
 // So that two sets of ranks fit in a message.
 inline constexpr int kWorldMax = 15000;
 
-// Appends the encoding to `out`; a too long text is cut. If an allocation fails, `out` is unchanged.
-void append_control_message(const ControlMessage& message, std::vector<std::byte>& out);
+// Appends the encoding for a mesh of `world_size` to `out`; a too long text is cut. If an allocation fails,
+// `out` is unchanged.
+void append_control_message(const ControlMessage& message, int world_size, std::vector<std::byte>& out);
 
 // Sets the checks in the header of one whole message to what its kind, length and content ask for.
 void seal_control_message(MutBytes message) noexcept;
@@ -136,6 +113,7 @@ class ControlParser {
   // allocation fails, the next call returns the message.
   std::optional<ControlMessage> next(Bytes& bytes);
   bool damaged() const noexcept { return damaged_; }
+  int world_size() const noexcept { return world_size_; }
 
  private:
   std::optional<ControlMessage> parse(Bytes whole) const;

@@ -27,14 +27,19 @@ std::vector<ControlMessage> all_kinds() {
   round.known.voters = ranks_of({0, 9});
   round.known.ballot = {16, 0xD1};
   round.absent = ranks_of({10});
-  const ErrorFields fields{.suspect_outside = kWorld + 1000,
-                           .reporter = 3,
-                           .waits_for = 4,
-                           .ranks = {5, kWorld + 2},
-                           .tensor = "layers.rank 1.w",
-                           .advice = "see its own log"};
-  return {Abort{ErrorCode::kLimit, 2, 0, "why not"},
-          Abort{ErrorCode::kLimit, -1, 0, "why not", fields},
+  const Error with_fields{.code = ErrorCode::kTimeout,
+                          .message = "why not",
+                          .suspect = kWorld + 1000,
+                          .reporter = 3,
+                          .waits_for = 4,
+                          .ranks = {5, kWorld + 2},
+                          .tensor = "layers.rank 1.w",
+                          .advice = "see its own log"};
+  Error inside = with_fields;
+  inside.message.clear();
+  inside.suspect = 4;
+  return {Abort{{ErrorCode::kLimit, "why not", 2}, 0},
+          Abort{with_fields, 0},
           Waiting{1, 77},
           Waiting{-1, 0},
           Goodbye{~std::uint64_t{0}},
@@ -44,13 +49,13 @@ std::vector<ControlMessage> all_kinds() {
           Vote{17, {16, 0xFEDCBA9876543210}},
           round,
           Verdict{18, round.absent},
-          Dropped{10, ErrorCode::kTimeout, "too late", 4},
-          Dropped{10, ErrorCode::kTimeout, "", 4, fields}};
+          Dropped{10, {ErrorCode::kTimeout, "too late", 4}},
+          Dropped{10, inside}};
 }
 
 std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {
   std::vector<std::byte> bytes;
-  for (const ControlMessage& message : messages) append_control_message(message, bytes);
+  for (const ControlMessage& message : messages) append_control_message(message, kWorld, bytes);
   return bytes;
 }
 
@@ -70,7 +75,7 @@ TEST(ControlMessage, ComesBackHoweverItWasCut) {
 TEST(ControlMessage, EveryErrorCodeComesBack) {
   for (auto code = static_cast<std::uint16_t>(ErrorCode::kInvalidArgument);
        code <= static_cast<std::uint16_t>(kLastErrorCode); ++code) {
-    const std::vector<ControlMessage> sent{Abort{static_cast<ErrorCode>(code), 2, 0, "why not"}};
+    const std::vector<ControlMessage> sent{Abort{{static_cast<ErrorCode>(code), "why not", 2}, 0}};
     ControlParser parser(kWorld);
     std::vector<ControlMessage> messages;
     ASSERT_TRUE(parser.feed(bytes_of(sent), messages));
@@ -112,7 +117,7 @@ TEST(ControlMessage, NonsenseIsRefused) {
   const auto refused = [](std::uint8_t kind, std::size_t content, const std::vector<std::size_t>& set_bits) {
     std::vector<std::byte> bytes(kControlHeaderBytes + content);
     std::vector<std::byte> any;
-    append_control_message(Here{}, any);
+    append_control_message(Here{}, kWorld, any);
     std::copy_n(any.begin(), 4, bytes.begin());  // the magic
     bytes[8] = static_cast<std::byte>(kind);
     store_le(bytes.data() + 10, static_cast<std::uint16_t>(content));
@@ -165,12 +170,12 @@ TEST(ControlMessage, NonsenseIsRefused) {
 
 TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
   std::vector<ControlMessage> messages;
-  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Abort{ErrorCode::kLimit, 2, 0, ""}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Abort{{ErrorCode::kLimit, "", 2}, 0}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Waiting{2, 0}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Here{0, 2}}), messages));
-  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{2, ErrorCode::kPeerLost, ""}}), messages));
-  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{-1, ErrorCode::kPeerLost, ""}}), messages));
-  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{1, ErrorCode::kPeerLost, "", 2}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{2, {ErrorCode::kPeerLost, ""}}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{-1, {ErrorCode::kPeerLost, ""}}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{1, {ErrorCode::kPeerLost, "", 2}}}), messages));
 }
 
 TEST(ControlMessage, AnErrorComesBackFromItsMessages) {
@@ -186,10 +191,10 @@ TEST(ControlMessage, AnErrorComesBackFromItsMessages) {
   outside.suspect = kWorld + 7;  // RankNames::rank_of
   for (const Error& error : {inside, outside, Error{ErrorCode::kAborted, "enough", 1}}) {
     std::vector<ControlMessage> messages;
-    const auto bytes = bytes_of({abort_of(error, 1, kWorld), dropped_of(4, error, kWorld)});
+    const auto bytes = bytes_of({Abort{error, 1}, Dropped{4, error}});
     ASSERT_TRUE(ControlParser(kWorld).feed(bytes, messages));
-    EXPECT_EQ(error_of(std::get<Abort>(messages.at(0))), error);
-    EXPECT_EQ(error_of(std::get<Dropped>(messages.at(1))), error);
+    EXPECT_EQ(std::get<Abort>(messages.at(0)).error, error);
+    EXPECT_EQ(std::get<Dropped>(messages.at(1)).error, error);
     EXPECT_EQ(std::get<Abort>(messages[0]).origin, 1);
     EXPECT_EQ(std::get<Dropped>(messages[1]).rank, 4);
   }
@@ -202,8 +207,8 @@ TEST(ControlMessage, LongFieldsAreCut) {
                     .tensor = std::string(2000, 't'),
                     .advice = std::string(2000, 'a')};
   std::vector<ControlMessage> messages;
-  ASSERT_TRUE(ControlParser(2).feed(bytes_of({abort_of(error, 1, 2)}), messages));
-  const Error back = error_of(std::get<Abort>(messages.at(0)));
+  ASSERT_TRUE(ControlParser(2).feed(bytes_of({Abort{error, 1}}), messages));
+  const Error back = std::get<Abort>(messages.at(0)).error;
   EXPECT_EQ(back.message, std::string(kControlTextMax, 'm'));
   EXPECT_EQ(back.ranks, std::vector<int>(256, 1));
   EXPECT_EQ(back.tensor, std::string(256, 't'));
@@ -211,12 +216,12 @@ TEST(ControlMessage, LongFieldsAreCut) {
 }
 
 TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {
-  const auto bytes = bytes_of(
-      {Abort{ErrorCode::kLimit, 0, 0, "why\nnot"}, Abort{ErrorCode::kLimit, 0, 0, std::string(2000, 'x')}});
+  const auto bytes = bytes_of({Abort{{ErrorCode::kLimit, "why\nnot", 0}, 0},
+                               Abort{{ErrorCode::kLimit, std::string(2000, 'x'), 0}, 0}});
   std::vector<ControlMessage> messages;
   ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(std::get<Abort>(messages[0]).text, "why not");
-  EXPECT_EQ(std::get<Abort>(messages[1]).text, std::string(kControlTextMax, 'x'));
+  EXPECT_EQ(std::get<Abort>(messages[0]).error.message, "why not");
+  EXPECT_EQ(std::get<Abort>(messages[1]).error.message, std::string(kControlTextMax, 'x'));
 }
 
 TEST(ControlMessage, TextsAreOneLineOfUtf8WhateverTheyWere) {
@@ -224,28 +229,28 @@ TEST(ControlMessage, TextsAreOneLineOfUtf8WhateverTheyWere) {
   std::string cut = "x";
   while (cut.size() < 600) cut += "\xC3\xA9";
   std::vector<std::byte> bytes =
-      bytes_of({Abort{ErrorCode::kLimit, 0, 0, cut}, Abort{ErrorCode::kLimit, 0, 0, "a\nb\x1B[2J\xFF"}});
+      bytes_of({Abort{{ErrorCode::kLimit, cut, 0}, 0}, Abort{{ErrorCode::kLimit, "a\nb\x1B[2J\xFF", 0}, 0}});
   std::vector<ControlMessage> messages;
   ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(std::get<Abort>(messages[0]).text, cut.substr(0, 511));
-  EXPECT_EQ(std::get<Abort>(messages[1]).text, "a b [2J\xEF\xBF\xBD");
+  EXPECT_EQ(std::get<Abort>(messages[0]).error.message, cut.substr(0, 511));
+  EXPECT_EQ(std::get<Abort>(messages[1]).error.message, "a b [2J\xEF\xBF\xBD");
   // From a peer that sends what it likes.
-  bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, "0123456789"}});
+  bytes = bytes_of({Abort{{ErrorCode::kLimit, "0123456789", 0}, 0}});
   std::fill_n(bytes.end() - 10, 3, std::byte{0xC3});
   bytes.back() = std::byte{'\n'};
   seal_control_message(bytes);
   messages.clear();
   ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(std::get<Abort>(messages[0]).text,
+  EXPECT_EQ(std::get<Abort>(messages[0]).error.message,
             "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
             "345678 ");
   // Damaged bytes become longer ones: the text stays as long as it may be, and can be passed on unchanged.
-  bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, std::string(kControlTextMax, 'x')}});
+  bytes = bytes_of({Abort{{ErrorCode::kLimit, std::string(kControlTextMax, 'x'), 0}, 0}});
   std::fill_n(bytes.end() - kControlTextMax, kControlTextMax, std::byte{0xFF});
   seal_control_message(bytes);
   messages.clear();
   ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(std::get<Abort>(messages[0]).text.size(), kControlTextMax / 3 * 3);
+  EXPECT_EQ(std::get<Abort>(messages[0]).error.message.size(), kControlTextMax / 3 * 3);
   std::vector<ControlMessage> passed_on;
   ASSERT_TRUE(ControlParser(1).feed(bytes_of(messages), passed_on));
   EXPECT_TRUE(passed_on == messages);

@@ -98,7 +98,7 @@ void ControlReader::on_abort(Peer& peer, const Abort& abort) {
   if (consensus_.failed()) return;
   // A peer that names this rank as the origin can't know better than this rank: then the peer is the origin.
   const int origin = abort.origin < 0 || abort.origin == peers_.self() ? peer.rank : abort.origin;
-  Error error = error_of(abort);
+  Error error = abort.error;
   if (!peers_.names().has(error.suspect, peers_.world_size())) error.suspect = origin;
   if (error.message.empty()) error.message = "a failure, and gives no reason";
   if (!peer.is_optional) return consensus_.fail(std::move(error), origin);

@@ -45,42 +45,42 @@ TEST_F(Control, WhenAPeerWasHeardIsNoted) {
 }
 
 TEST_F(Control, AnAbortSaysWhoFailedAndWhy) {
-  hear(1, Abort{ErrorCode::kNotFinite, 2, 2, "NaN"});
+  hear(1, Abort{{ErrorCode::kNotFinite, "NaN", 2}, 2});
   ASSERT_TRUE(consensus.failed());
   EXPECT_EQ(consensus.failure().text(), "rank 2 reports: NaN");
-  hear(2, Abort{ErrorCode::kAborted, 1, 1, "later"});
+  hear(2, Abort{{ErrorCode::kAborted, "later", 1}, 1});
   EXPECT_EQ(consensus.failure().text(), "rank 2 reports: NaN");
 }
 
 TEST_F(Control, AnAbortThatNamesItsReporterIsToldAsItIs) {
-  const ErrorFields fields{.reporter = 2, .waits_for = 1, .ranks = {1, 0}, .tensor = "w", .advice = "wait"};
-  hear(1, Abort{ErrorCode::kTimeout, 1, 2, "rank 2 waited", fields});
+  const Error told{.code = ErrorCode::kTimeout,
+                   .message = "rank 2 waited",
+                   .suspect = 1,
+                   .reporter = 2,
+                   .waits_for = 1,
+                   .ranks = {1, 0},
+                   .tensor = "w",
+                   .advice = "wait"};
+  hear(1, Abort{told, 2});
   ASSERT_TRUE(consensus.failed());
-  EXPECT_EQ(consensus.failure(), (Error{.code = ErrorCode::kTimeout,
-                                        .message = "rank 2 waited",
-                                        .suspect = 1,
-                                        .reporter = 2,
-                                        .waits_for = 1,
-                                        .ranks = {1, 0},
-                                        .tensor = "w",
-                                        .advice = "wait"}));
+  EXPECT_EQ(consensus.failure(), told);
 }
 
 // A text that only looks like a rank's name.
 TEST_F(Control, AnAbortWhoseTextBeginsLikeARankIsReported) {
-  hear(2, Abort{ErrorCode::kAborted, 2, 2, "rank 2 of the matrix is too low"});
+  hear(2, Abort{{ErrorCode::kAborted, "rank 2 of the matrix is too low", 2}, 2});
   EXPECT_EQ(consensus.failure().message, "rank 2 reports: rank 2 of the matrix is too low");
 }
 
 TEST_F(Control, ASuspectOutsideOfAMeshWithoutNumbersIsItsSender) {
-  hear(1, Abort{ErrorCode::kAborted, -1, 1, "enough", {.suspect_outside = 7}});
+  hear(1, Abort{{ErrorCode::kAborted, "enough", 7}, 1});
   ASSERT_TRUE(consensus.failed());
   EXPECT_EQ(consensus.failure().suspect, 1);
 }
 
 // Nobody tells this rank what it has done itself.
 TEST_F(Control, AnAbortWithoutOriginOrTextIsItsSenders) {
-  hear(1, Abort{ErrorCode::kAborted, -1, 0, ""});
+  hear(1, Abort{{ErrorCode::kAborted, ""}, 0});
   ASSERT_TRUE(consensus.failed());
   EXPECT_EQ(consensus.failure().suspect, 1);
   EXPECT_EQ(consensus.failure().text(), "rank 1 reports: a failure, and gives no reason");
@@ -88,7 +88,7 @@ TEST_F(Control, AnAbortWithoutOriginOrTextIsItsSenders) {
 
 TEST_F(Control, AnAbortOfAnOptionalRankEndsThatRankAlone) {
   membership.set_optional(std::array{1});
-  hear(1, Abort{ErrorCode::kNotFinite, 2, 2, "NaN"});
+  hear(1, Abort{{ErrorCode::kNotFinite, "NaN", 2}, 2});
   EXPECT_FALSE(consensus.failed());
   ASSERT_TRUE(peers[1].departure);
   EXPECT_EQ(peers[1].departure->text(), "rank 1 reports: NaN");
@@ -96,7 +96,7 @@ TEST_F(Control, AnAbortOfAnOptionalRankEndsThatRankAlone) {
 
 TEST_F(Control, ADepartureIsRecorded) {
   membership.set_optional(std::array{2});
-  hear(1, Dropped{2, ErrorCode::kTimeout, "late"});
+  hear(1, Dropped{2, {ErrorCode::kTimeout, "late"}});
   EXPECT_TRUE(peers[2].departure);
 }
 
@@ -173,7 +173,7 @@ TEST_F(Control, WhatTheOthersHaveSaidComesBeforeTheCount) {
   control.read(peers[2]);
   RankSet frozen(3);
   frozen.add(0);
-  links.say(1, Abort{ErrorCode::kTimeout, 0, 1, "it answers nothing"});
+  links.say(1, Abort{{ErrorCode::kTimeout, "it answers nothing", 0}, 1});
   links.say(1, Verdict{0, frozen});
   control.count_ballots();
   EXPECT_TRUE(consensus.failed());

@@ -24,7 +24,7 @@ bool may_be_dropped(const ControlMessage& message) noexcept {
 void ControlStream::send(const ControlMessage& message) {
   if (!may_send()) return;
   if (may_be_dropped(message) && unsent_.size() > kUnsentMax) return;
-  append_control_message(message, unsent_);
+  append_control_message(message, parser_.world_size(), unsent_);
   flush();
 }
 
@@ -37,8 +37,7 @@ void ControlStream::send_encoded(Bytes messages) noexcept {
 
 void ControlStream::flush() noexcept {
   while (has_unsent()) {
-    const iovec piece{unsent_.data(), unsent_.size()};
-    const IoResult result = link_->send({&piece, 1});
+    const IoResult result = link_->send_bytes(unsent_);
     if (result.kind == IoResult::Kind::kWouldBlock) return;
     if (result.kind != IoResult::Kind::kOk) {
       // The reading side finds the end, too, after the peer's last messages; only then is it judged.

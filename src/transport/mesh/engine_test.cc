@@ -60,7 +60,7 @@ constexpr Ballot kBallot{1, 2};
 
 IoResult give(const ControlMessage& message, MutBytes into) {
   std::vector<std::byte> bytes;
-  append_control_message(message, bytes);
+  append_control_message(message, 2, bytes);
   return give(bytes, into);
 }
 
@@ -225,7 +225,7 @@ TEST_F(Engine, ARankThatWasFrozenBeforeItsVoteHearsTheOthersBeforeItCounts) {
     if (!std::exchange(voted, true)) {
       RankSet frozen(2);
       frozen.add(0);
-      due = {Abort{ErrorCode::kTimeout, 0, 1, "rank 0 answers nothing"}, Verdict{0, frozen}};
+      due = {Abort{{ErrorCode::kTimeout, "rank 0 answers nothing", 0}, 1}, Verdict{0, frozen}};
       links_.control->make_readable();
     }
     return IoResult::moved(total_bytes(pieces));

@@ -210,7 +210,7 @@ TEST_F(Judged, ARankThatWasFrozenDoesNotBlameWhoWaitsForIt) {
   judge.time_out(wait_, kStart + 20s);
   EXPECT_FALSE(consensus.failed());
   EXPECT_EQ(wait_.asked_at, kStart + 20s);
-  links.say(2, Abort{ErrorCode::kTimeout, 0, 2, "it is frozen"});
+  links.say(2, Abort{{ErrorCode::kTimeout, "it is frozen", 0}, 2});
   control.read(peers[2]);
   EXPECT_EQ(consensus.failure().suspect, 0);
 }

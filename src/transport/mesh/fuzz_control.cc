@@ -20,7 +20,7 @@ std::array<bool, std::variant_size_v<ControlMessage>> seen{};
 // Header after header, as far as their lengths say where the next one begins.
 void repair(std::vector<std::byte>& stream) {
   std::vector<std::byte> good;
-  append_control_message(Goodbye{}, good);
+  append_control_message(Goodbye{}, kWorld, good);
   for (std::size_t at = 0; stream.size() - at >= kControlHeaderBytes;) {
     std::byte* message = stream.data() + at;
     std::copy_n(good.begin(), 4, message);
@@ -41,10 +41,10 @@ bool feed(Bytes stream, std::size_t piece, std::vector<ControlMessage>& messages
   return sound;
 }
 
-const ErrorFields* fields_in(const ControlMessage& message) {
-  if (const auto* abort = std::get_if<Abort>(&message)) return &abort->fields;
+const Error* error_in(const ControlMessage& message) {
+  if (const auto* abort = std::get_if<Abort>(&message)) return &abort->error;
   const auto* dropped = std::get_if<Dropped>(&message);
-  return dropped == nullptr ? nullptr : &dropped->fields;
+  return dropped == nullptr ? nullptr : &dropped->error;
 }
 
 void check(std::uint8_t selector, Bytes data) {
@@ -57,25 +57,24 @@ void check(std::uint8_t selector, Bytes data) {
   expect(whole == pieces);
   for (const ControlMessage& message : whole) {
     seen[message.index()] = true;
-    if (const ErrorFields* fields = fields_in(message)) {
-      for (const int rank : {fields->suspect_outside, fields->reporter, fields->waits_for})
-        expect(rank >= -1);
-      expect(fields->ranks.size() <= 256 && fields->tensor.size() <= 256);
-      expect(fields->advice.size() <= kControlTextMax && printable_line(fields->advice) == fields->advice);
+    if (const Error* error = error_in(message)) {
+      for (const int rank : {error->suspect, error->reporter, error->waits_for}) expect(rank >= -1);
+      expect(error->ranks.size() <= 256 && error->tensor.size() <= 256);
+      for (const std::string& text : {error->message, error->advice}) {
+        expect(text.size() <= kControlTextMax && printable_line(text) == text);
+      }
     }
     if (const auto* abort = std::get_if<Abort>(&message)) {
-      for (const int rank : {abort->suspect, abort->origin}) expect(rank >= -1 && rank < kWorld);
-      expect(abort->text.size() <= kControlTextMax && printable_line(abort->text) == abort->text);
+      expect(abort->origin >= -1 && abort->origin < kWorld);
     }
     if (const auto* dropped = std::get_if<Dropped>(&message)) {
-      expect(dropped->rank >= 0 && dropped->rank < kWorld && dropped->text.size() <= kControlTextMax);
-      expect(dropped->suspect >= -1 && dropped->suspect < kWorld);
+      expect(dropped->rank >= 0 && dropped->rank < kWorld);
     }
     if (const auto* waiting = std::get_if<Waiting>(&message)) {
       expect(waiting->rank >= -1 && waiting->rank < kWorld);
     }
     std::vector<std::byte> again;
-    append_control_message(message, again);
+    append_control_message(message, kWorld, again);
     std::vector<ControlMessage> back;
     expect(feed(again, again.size(), back) && back.size() == 1 && back[0] == message);
   }

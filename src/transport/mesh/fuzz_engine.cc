@@ -93,7 +93,7 @@ class Session {
   // Of any kind, with any content behind a good checksum.
   void send_news(const FarEnd& far) {
     std::vector<std::byte> out;
-    append_control_message(Goodbye{}, out);
+    append_control_message(Goodbye{}, 1, out);
     out.resize(kControlHeaderBytes);
     const std::size_t kind = program_.take_byte() % 10;
     const Bytes content = program_.take_counted();

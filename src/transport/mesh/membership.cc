@@ -30,7 +30,7 @@ void Membership::blame(Peer& peer, Error error) {
 
 void Membership::drop(Peer& peer, Error error) {
   if (consensus_.failed() || peer.departure) return;
-  const ControlMessage news = dropped_of(peer.rank, error, peers_.world_size());
+  const ControlMessage news = Dropped{peer.rank, error};
   // The others would ignore an optional rank.
   consensus_.on_gone(peer.rank, is_optional_ ? nullptr : &news);
   peer.depart(std::move(error));
@@ -52,7 +52,7 @@ void Membership::on_dropped(const Peer& from, const Dropped& dropped) {
     consensus_.fail(
         {.code = ErrorCode::kMismatch,
          .message = peers_.name(from.rank) + " has dropped " + lost + ", which is not optional on " +
-                    peers_.name(self) + " (it says of " + lost + ": " + dropped.text + ")",
+                    peers_.name(self) + " (it says of " + lost + ": " + dropped.error.message + ")",
          .suspect = from.rank,
          .reporter = self,
          .ranks = {dropped.rank},
@@ -61,7 +61,7 @@ void Membership::on_dropped(const Peer& from, const Dropped& dropped) {
     return;
   }
   if (dropped.rank == self) {
-    Error told = error_of(dropped);
+    Error told = dropped.error;
     told.message = peers_.name(from.rank) + " has dropped " + peers_.name(self) +
                    ", this one, and the others go on without it: " + told.message;
     told.suspect = self;
@@ -70,7 +70,7 @@ void Membership::on_dropped(const Peer& from, const Dropped& dropped) {
     return;
   }
   Peer& gone = peers_[dropped.rank];
-  Error told = error_of(dropped);
+  Error told = dropped.error;
   if (told.suspect < 0) told.suspect = dropped.rank;
   blame(gone, peers_.names().reported(from.rank, std::move(told)));
   // It was blamed, but lives.

@@ -54,7 +54,7 @@ TEST(Membership, BlameMakesAnOptionalRankDepartEverywhere) {
   ASSERT_TRUE(rank.peers[3].departure);
   EXPECT_EQ(rank.peers[3].departure->text(), "nonsense");
   for (const int other : {1, 2, 3}) {
-    EXPECT_EQ(rank.links.said_to(other), Said{(Dropped{3, ErrorCode::kCorrupt, "nonsense", 3})}) << other;
+    EXPECT_EQ(rank.links.said_to(other), Said{(Dropped{3, {ErrorCode::kCorrupt, "nonsense", 3}})}) << other;
   }
   rank.membership.drop(rank.peers[3], {ErrorCode::kTimeout, "late", 3});
   EXPECT_EQ(rank.peers[3].departure->text(), "nonsense") << "it departs once";
@@ -79,9 +79,9 @@ TEST(Membership, ADepartureGivesWaitsTheirTimeAgainUnlessARequiredRankIsBlamed) 
 
 TEST(Membership, WhatARequiredRankDropsIsDroppedHere) {
   OneOfFour rank;
-  rank.membership.on_dropped(rank.peers[2], Dropped{3, ErrorCode::kTimeout, "late"});
+  rank.membership.on_dropped(rank.peers[2], Dropped{3, {ErrorCode::kTimeout, "late"}});
   EXPECT_FALSE(rank.peers[3].departure) << "an optional rank decides nothing";
-  rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
+  rank.membership.on_dropped(rank.peers[1], Dropped{3, {ErrorCode::kTimeout, "late"}});
   ASSERT_TRUE(rank.peers[3].departure);
   EXPECT_EQ(rank.peers[3].departure->text(), "rank 1 reports: late");
   EXPECT_EQ(rank.peers[3].departure->suspect, 3);
@@ -94,7 +94,7 @@ TEST(Membership, WhomADroppedRankHasBlamedIsPassedOn) {
     OneOfFour rank(2);
     const Deadline began = Clock::now();
     const ListedWaiter waits(rank.waiters, rank.post(0), began - 5s, began + 5s);
-    rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late", suspect});
+    rank.membership.on_dropped(rank.peers[1], Dropped{3, {ErrorCode::kTimeout, "late", suspect}});
     ASSERT_TRUE(rank.peers[3].departure);
     EXPECT_EQ(rank.peers[3].departure->suspect, suspect);
     EXPECT_EQ(waits.waiter.deadline >= began + 10s, suspect == 1) << suspect;
@@ -103,13 +103,13 @@ TEST(Membership, WhomADroppedRankHasBlamedIsPassedOn) {
 
 TEST(Membership, WhoIsDroppedItselfHasFailed) {
   OneOfFour rank(3);
-  rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
+  rank.membership.on_dropped(rank.peers[1], Dropped{3, {ErrorCode::kTimeout, "late"}});
   rank.expect_failed(ErrorCode::kTimeout, 3, "rank 1 has dropped rank 3, this one, and the others go on");
 }
 
 TEST(Membership, WhoDropsARequiredRankIsToBlame) {
   OneOfFour rank;
-  rank.membership.on_dropped(rank.peers[1], Dropped{0, ErrorCode::kTimeout, "late"});
+  rank.membership.on_dropped(rank.peers[1], Dropped{0, {ErrorCode::kTimeout, "late"}});
   rank.expect_failed(ErrorCode::kMismatch, 1, "rank 1 has dropped rank 0, which is not optional on rank 0");
 }
 
@@ -120,7 +120,7 @@ TEST(Membership, WhoWasBlamedAndLivesGivesWaitsTheirTimeAgain) {
   const ListedWaiter waits(rank.waiters, rank.post(2), began - 5s, began + 5s);
   rank.membership.drop(rank.peers[3], {ErrorCode::kPeerLost, "gone", 1});
   EXPECT_EQ(waits.waiter.deadline, began + 5s);
-  rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
+  rank.membership.on_dropped(rank.peers[1], Dropped{3, {ErrorCode::kTimeout, "late"}});
   EXPECT_GE(waits.waiter.deadline, began + 10s);
 }
 

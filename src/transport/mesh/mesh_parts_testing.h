@@ -57,7 +57,7 @@ class MemoryLinks {
   // The peer sends this; the next read returns it.
   void say(int rank, const ControlMessage& message) {
     std::vector<std::byte> bytes;
-    append_control_message(message, bytes);
+    append_control_message(message, static_cast<int>(world_.size()), bytes);
     control(rank).add(bytes);
   }
   // What was sent to it since the last call.

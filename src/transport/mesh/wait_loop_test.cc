@@ -87,7 +87,7 @@ TEST_F(Waits, WhatTheOthersSaidBeforeTheDeadlineComesFirst) {
   Operation& receive = post_receive(1, 5);
   Waiter waiter{.operation = &receive, .deadline = Clock::now() - 1s};
   waiter.looked_at = kNever;
-  links.say(2, Abort{ErrorCode::kNotFinite, 2, 2, "NaN"});
+  links.say(2, Abort{{ErrorCode::kNotFinite, "NaN", 2}, 2});
   wait_loop.block(lock_, waiter);
   ASSERT_TRUE(consensus.failed());
   EXPECT_EQ(consensus.failure().code, ErrorCode::kNotFinite);

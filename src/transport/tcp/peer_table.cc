@@ -248,7 +248,7 @@ std::optional<Error> PeerTable::exit_reason_of(int rank) const {
     const auto* abort = std::get_if<Abort>(&message);
     if (abort == nullptr) continue;
     const int origin = abort->origin < 0 ? rank : abort->origin;
-    Error error = error_of(*abort);
+    Error error = abort->error;
     if (!names_.has(error.suspect, world_size())) error.suspect = origin;
     return names_.reported(origin, std::move(error));
   }
@@ -261,7 +261,7 @@ void PeerTable::give_up(const Error& error) {
   own_.names_reporter = error.reporter != kNoRank;
   own_.text = printable_line(error.text(), kSettingsMax);
   std::vector<std::byte> bytes;
-  append_control_message(abort_of(error, rank(), world_size()), bytes);
+  append_control_message(Abort{error, rank()}, world_size(), bytes);
   missing_.clear();
   for (int other = 0; other < world_size(); ++other) {
     PeerSockets& sockets = sockets_[static_cast<std::size_t>(other)];

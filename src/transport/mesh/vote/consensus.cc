@@ -21,10 +21,11 @@ void AgreementProtocol::give_up_waiting() {
 
 void AgreementProtocol::adopt_next(const ControlMessage* first) {
   said_.clear();
-  if (first != nullptr) append_control_message(*first, said_);
-  for (const AgreementMessage& message : next_.outbox()) {
-    append_control_message(std::visit([](const auto& each) { return ControlMessage(each); }, message), said_);
-  }
+  const auto say = [this](const ControlMessage& message) {
+    append_control_message(message, peers_.world_size(), said_);
+  };
+  if (first != nullptr) say(*first);
+  for (const AgreementMessage& message : next_.outbox()) std::visit(say, message);
   // If there is something new to send, the others get time to answer.
   if (!next_.outbox().empty()) begin_to_settle();
   next_.outbox().clear();
@@ -53,7 +54,7 @@ Error Consensus::failure() const {
 void Consensus::fail(Error error, int origin, int silent) {
   if (failure_) return;
   assert(origin >= 0 && origin < peers_.world_size() && silent != peers_.self());
-  const ControlMessage news = abort_of(error, origin, peers_.world_size());
+  const ControlMessage news = Abort{error, origin};
   if (origin != peers_.self()) error = peers_.names().reported(origin, std::move(error));
   RankSet absent(peers_.world_size());
   if (silent != kNoSuspect) absent.add(silent);
@@ -95,8 +96,7 @@ void Consensus::end_all() noexcept {
 void Consensus::tell_late() noexcept {
   assert(is_untold());
   try {
-    const Error wordless{failure_->code, {}, failure_->suspect};
-    const ControlMessage news = abort_of(wordless, peers_.self(), peers_.world_size());
+    const ControlMessage news = Abort{{failure_->code, {}, failure_->suspect}, peers_.self()};
     agree([this](Agreement& next) { next.fail(RankSet(peers_.world_size())); }, &news);
     // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, so it will be tried again.
   } catch (const std::bad_alloc&) {

@@ -91,7 +91,7 @@ TEST_F(Agreed, AFailureReachesAllRanksAndTheFirstWins) {
   EXPECT_TRUE(consensus_.failed());
   EXPECT_FALSE(consensus_.is_untold());
   EXPECT_EQ(consensus_.failure().text(), "too long");
-  const Said told{Abort{ErrorCode::kLimit, 2, 0, "too long"}, Verdict{0, kNobody}};
+  const Said told{Abort{{ErrorCode::kLimit, "too long", 2}, 0}, Verdict{0, kNobody}};
   EXPECT_EQ(links_.said_to(1), told);
   EXPECT_EQ(links_.said_to(2), told);
   EXPECT_TRUE(peers_[2].sender.empty());
@@ -100,7 +100,7 @@ TEST_F(Agreed, AFailureReachesAllRanksAndTheFirstWins) {
 TEST_F(Agreed, AFailureElsewhereSaysWhoReportsIt) {
   consensus_.fail({ErrorCode::kAborted, "enough", 1}, 2);
   EXPECT_EQ(consensus_.failure().text(), "rank 2 reports: enough");
-  EXPECT_EQ(links_.said_to(1).front(), ControlMessage(Abort{ErrorCode::kAborted, 1, 2, "enough"}));
+  EXPECT_EQ(links_.said_to(1).front(), ControlMessage(Abort{{ErrorCode::kAborted, "enough", 1}, 2}));
 }
 
 TEST_F(Agreed, AFailureNotifiesEveryWaiter) {
@@ -129,7 +129,7 @@ TEST_F(Agreed, AFailureWithoutMemoryIsReportedLate) {
   EXPECT_EQ(links_.said_to(1), Said{});
   consensus_.tell_late();
   EXPECT_FALSE(consensus_.is_untold());
-  EXPECT_EQ(links_.said_to(1), (Said{Abort{ErrorCode::kNoMemory, 0, 0, ""}, Verdict{0, kNobody}}));
+  EXPECT_EQ(links_.said_to(1), (Said{Abort{{ErrorCode::kNoMemory, "", 0}, 0}, Verdict{0, kNobody}}));
 }
 
 TEST_F(Agreed, WhatThrowsEndsTheMesh) {

@@ -1,7 +1,6 @@
 // How far training is from the minimum of its objective, and the loss of a constant model.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 #include "deltawire/result.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <new>
-#include <string>
 #include <string_view>
 
 #include "deltawire/result.h"

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "channel/message_encoder.h"
 #include "deltawire/frame.h"

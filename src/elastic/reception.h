@@ -6,7 +6,6 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/mutex.h"

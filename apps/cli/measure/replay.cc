@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <utility>
 
 #include "base/errors.h"
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "base/buffer_pool.h"
 #include "base/memory_meter.h"

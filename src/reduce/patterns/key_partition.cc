@@ -1,7 +1,6 @@
 #include "reduce/patterns/key_partition.h"
 
 #include <cstring>
-#include <memory>
 #include <span>
 #include <type_traits>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
-#include <string_view>
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,11 +48,9 @@ struct ElasticPlan {
   std::string spec;
   std::size_t buckets = 1;
   std::uint64_t steps = 10;
-  Clock::duration pause{};               // a program computes for up to this long before a step
-  Clock::duration beat{};                // or until the next multiple of this time
-  std::function<void(Network&)> look{};  // called halfway between beats
-  double line = 0;                       // bytes a second of a member's line, each way; 0: streams share none
-  std::size_t longest = 1500;            // elements of the first tensor
+  Clock::duration pause{};     // a program computes for up to this long before a step
+  Clock::duration beat{};      // or until the next multiple of this time
+  std::size_t longest = 1500;  // elements of the first tensor
   Clock::duration timeout{};
   Clock::duration meeting{};  // connect_timeout
   std::optional<int> at_least;

@@ -90,9 +90,7 @@ ElasticRun::ElasticRun(const ElasticPlan& plan, Trace& trace)
       dice_(plan.seed, 31),
       scheduler_(plan.seed, plan.latencies, trace),
       network_(plan.seed, scheduler_, trace, std::max(16, plan.world + 1), plan.path),
-      sockets_(scheduler_, network_, plan.buffer) {
-  if (plan.line > 0) network_.lines().set_rate(plan.line);
-}
+      sockets_(scheduler_, network_, plan.buffer) {}
 
 std::string ElasticRun::run() {
   ::setenv("DELTAWIRE_STREAMS", std::to_string(plan_.streams).c_str(), 1);
@@ -101,13 +99,9 @@ std::string ElasticRun::run() {
     scheduler_.after(fault.at, [this, &fault] { happen(fault); });
   }
   scheduler_.after(kLongest, [this] { end_late(); });
-  for (Clock::duration at = plan_.beat / 2; plan_.look && at < kLongest; at += plan_.beat) {
-    scheduler_.after(at, [this] { plan_.look(network_); });
-  }
   const std::string stuck =
       scheduler_.run(kMostEvents + kMostEventsOfPair * static_cast<std::uint64_t>(plan_.world) *
                                        static_cast<std::uint64_t>(plan_.world));
-  if (plan_.look) plan_.look(network_);  // at what came after the last time
   if (!broken_.empty()) return broken_;
   if (!stuck.empty()) return stuck;
   if (const std::size_t open = sockets_.open_ends(); open > 0) {
@@ -118,7 +112,7 @@ std::string ElasticRun::run() {
 
 void ElasticRun::start(bool is_misfit, Clock::duration after) {
   const int process = static_cast<int>(lives_.size());
-  if (process == network_.lines().machines()) return;
+  if (process == network_.machines()) return;
   ElasticLife& own = *lives_.emplace_back(std::make_unique<ElasticLife>());
   own.process = process;
   own.is_misfit = is_misfit;
@@ -177,12 +171,11 @@ Status ElasticRun::train(ElasticLife& own) {
   ASSIGN_OR_RETURN(own.session,
                    ElasticSession::open(plan_.spec, {.policy = {}, .threads = 1}, options_of(own)));
   own.has_met = true;
-  own.met = scheduler_.read();
   own.look();
   RETURN_IF_ERROR(take_state(own));
   while (own.session->steps() < plan_.steps && !own.is_dead) {
     // The others wait for a process that has just joined.
-    const bool has_just_joined = own.process >= plan_.world && own.memory == 0;
+    const bool has_just_joined = own.process >= plan_.world && !own.has_stepped;
     if (plan_.beat == Clock::duration{}) {
       scheduler_.sleep(dice_.up_to(plan_.pause));
     } else if (!has_just_joined) {
@@ -290,7 +283,7 @@ void ElasticRun::keep(ElasticLife& own, const Gradient& means) {
   for (const int id : commit.members) after = mix(after, static_cast<std::uint64_t>(id));
   commit.after = own.history = after;
   commit.weights = hash_of(own.weights);
-  own.memory = std::max(own.memory, own.session->memory().peak_bytes);
+  own.has_stepped = true;
   if (auto state = own.session->save()) {
     if (plan_.is_repeated()) commit.state = *std::move(state);
   } else {
@@ -375,8 +368,8 @@ void ElasticRun::disturb_paths(const ElasticFault& fault) {
     const auto is_in = [&fault](int process) {
       return (fault.group >> static_cast<unsigned>(process) & 1U) != 0;
     };
-    for (int from = 0; from < network_.lines().machines(); ++from) {
-      for (int to = 0; to < network_.lines().machines(); ++to) {
+    for (int from = 0; from < network_.machines(); ++from) {
+      for (int to = 0; to < network_.machines(); ++to) {
         if (is_in(from) != is_in(to)) pairs.emplace_back(from, to);
       }
     }
@@ -441,7 +434,7 @@ void ElasticRun::arm_sending(const ElasticFault& fault) {
     if (fault.kind == Kind::kMuteVoter) {
       at(victim).is_victim = true;
       std::vector<std::pair<int, int>> pairs;
-      for (int other = 0; other < network_.lines().machines(); ++other) {
+      for (int other = 0; other < network_.machines(); ++other) {
         if (other != victim) pairs.emplace_back(victim, other);
       }
       cut(std::move(pairs), fault.lasts);

@@ -45,9 +45,8 @@ struct ElasticLife {
   Clock::duration frozen{};  // for how long it did not run
   Clock::duration waited{};  // the longest step, without freezes
   double recovery = 0;       // the longest change of members, in seconds
-  Deadline met{};            // when it came in, and when it had closed its session
-  Deadline left{};
-  std::uint64_t memory = 0;  // the largest that its reducer has counted
+  Deadline left{};           // when it had closed its session
+  bool has_stepped = false;
   // Whether its session ended without a word of those that went on without it.
   bool has_missed_others = false;
   std::optional<Error> error;  // with which it ended

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "simulation/scale.h"
-
 namespace deltawire::simulation::elastic_run_test {
 namespace {
 
@@ -217,41 +215,6 @@ TEST(Elastic, EndsWhereItIsAbortedWhileItsMembersMeet) {
                    {.kind = ElasticFault::Kind::kAbort, .process = 1, .at = 500ms + again}};
     (void)longest_recovery(plan);
   }
-}
-
-// What must be true of any number of members.
-TEST(Scale, CountsWhatASessionSends) {
-  std::vector<Scale> measured;
-  for (const int members : {4, 8}) {
-    const Scale& scale = measured.emplace_back(measure_scale(members));
-    const auto others = static_cast<std::uint64_t>(members) - 1;
-    EXPECT_EQ(scale.broken, "");
-    EXPECT_EQ(scale.streams, 2 * others);
-    ASSERT_EQ(scale.phases.size(), 5U);
-    const ScalePhase& meet = scale.phases[0];
-    // Each calls at a door, and two streams join each pair; a stream is counted at both ends.
-    EXPECT_EQ(meet.all.streams, 2 * (others + others * (others + 1)));
-    EXPECT_EQ(meet.busiest.streams, 3 * others) << "of the first, at whose door all call";
-    for (const ScalePhase& phase : scale.phases) {
-      EXPECT_GT(phase.seconds, 0.02) << "messages take 10 ms, and are answered";
-      EXPECT_LE(phase.busiest.bytes_out, phase.all.bytes_out);
-      EXPECT_GT(phase.all.calls, 0U);
-    }
-    for (const std::size_t quiet : {0U, 1U}) {
-      EXPECT_EQ(scale.phases[quiet].all.bytes_in, scale.phases[quiet].all.bytes_out) << "all has arrived";
-    }
-    EXPECT_EQ(scale.phases[1].all.streams, 0U) << "of a round";
-    for (const std::size_t change : {2U, 3U}) {
-      EXPECT_GT(scale.phases[change].seconds, scale.phases[1].seconds);
-      EXPECT_LT(scale.phases[change].seconds, kSilence);
-      EXPECT_GT(scale.phases[change].all.streams, 0U);
-    }
-  }
-  const std::vector<int> wanted{8, 1024};
-  const std::string tables = scale_tables(measured, wanted);
-  EXPECT_NE(tables.find("\n| 8 |"), std::string::npos) << tables;
-  EXPECT_EQ(tables.find("*8*"), std::string::npos) << "it was measured";
-  EXPECT_NE(tables.find("\n| *1024* |"), std::string::npos) << tables;
 }
 
 }  // namespace

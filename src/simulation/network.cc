@@ -53,7 +53,11 @@ class SimulatedLink final : public Link {
 };
 
 Network::Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace, int machines, const Path& path)
-    : dice_(seed, 2), scheduler_(scheduler), trace_(trace), lines_(machines), paths_(at(machines, 0), path) {
+    : dice_(seed, 2),
+      scheduler_(scheduler),
+      trace_(trace),
+      machines_(machines),
+      paths_(at(machines, 0), path) {
   scheduler.set_readiness(
       [this](int descriptor) { return readiness(static_cast<std::size_t>(descriptor - kFirstDescriptor)); });
 }
@@ -84,7 +88,6 @@ std::pair<std::size_t, std::size_t> Network::open_stream(std::pair<int, int> mac
                                                          std::pair<int, int> descriptors,
                                                          std::size_t buffer) {
   const auto [one, other] = machines;
-  for (const int each : {one, other}) ++lines_.load(each).streams;
   const std::size_t out = add_pipe(one, other, StreamKind::kControl, buffer);
   const std::size_t in = add_pipe(other, one, StreamKind::kControl, buffer);
   const std::size_t end = add_stream_end(processes.first, out, in);
@@ -118,25 +121,12 @@ Clock::duration Network::draw_time(int from, int to) {
   return way.least + dice_.up_to(way.jitter);
 }
 
-Deadline MachineLines::pass(std::pair<int, int> machines, std::size_t bytes, Deadline now,
-                            Clock::duration on_way) noexcept {
-  if (rate_ == 0) return now + on_way;
-  const auto takes =
-      std::chrono::nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) / rate_ * 1e9));
-  Deadline& out = of(machines.first).out;
-  Deadline& in = of(machines.second).in;
-  out = std::max(out, now) + takes;
-  in = std::max(in + takes, out + on_way);
-  return in;
-}
-
 void Network::launch(std::size_t number, Segment segment) {
   Pipe& pipe = pipes_[number];
   const double seconds =
       static_cast<double>(segment.bytes.size()) / path(pipe.from, pipe.to).bytes_per_second;
   const auto takes = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
-  const Deadline arrives = lines_.pass({pipe.from, pipe.to}, segment.bytes.size(), scheduler_.read(),
-                                       draw_time(pipe.from, pipe.to));
+  const Deadline arrives = scheduler_.read() + draw_time(pipe.from, pipe.to);
   pipe.last_arrival = std::max(pipe.last_arrival, arrives) + takes;
   segment.arrives = pipe.last_arrival;
   assert(pipe.in_flight.empty() || pipe.in_flight.back().arrives <= segment.arrives);
@@ -182,7 +172,6 @@ void Network::arrive(std::size_t number, Segment& segment) {
   } else {
     pipe.received.insert(pipe.received.end(), segment.bytes.begin(), segment.bytes.end());
     const std::size_t bytes = segment.bytes.size();
-    lines_.load(pipe.to).bytes_in += bytes;
     scheduler_.after(draw_time(pipe.to, pipe.from), [this, number, bytes] { acknowledge(number, bytes); });
   }
   tell(pipe.receiver);
@@ -208,7 +197,7 @@ void Network::open_window(std::size_t number, std::size_t bytes) {
 }
 
 void cut_off(Network& network, int machine) noexcept {
-  for (int other = 0; other < network.lines().machines(); ++other) {
+  for (int other = 0; other < network.machines(); ++other) {
     if (other == machine) continue;
     network.cut(machine, other);
     network.cut(other, machine);
@@ -323,9 +312,6 @@ IoResult Network::send(std::size_t number, std::span<const iovec> pieces) {
   if (out.flip_at >= out.sent && out.flip_at < out.sent + count) {
     segment.bytes[static_cast<std::size_t>(out.flip_at - out.sent)] ^= std::byte{1} << dice_.below(8);
   }
-  Load& load = lines_.load(out.from);
-  load.bytes_out += count;
-  ++load.calls;
   out.sent += count;
   out.held += count;
   assert(out.held <= out.buffer);

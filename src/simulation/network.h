@@ -24,42 +24,6 @@ struct Path {
   Deadline healed{};
 };
 
-// What a machine has sent and received.
-struct Load {
-  std::uint64_t bytes_out = 0;
-  std::uint64_t bytes_in = 0;
-  std::uint64_t calls = 0;    // that sent something
-  std::uint64_t streams = 0;  // that were opened, at either end
-
-  std::uint64_t bytes() const noexcept { return bytes_out + bytes_in; }
-};
-
-// The machines' lines, with what passes them. If a rate is given, all streams of a machine share its line,
-// which has that rate each way.
-class MachineLines {
- public:
-  explicit MachineLines(int machines) : lines_(static_cast<std::size_t>(machines)) {}
-
-  int machines() const noexcept { return static_cast<int>(lines_.size()); }
-  Load& load(int machine) noexcept { return of(machine).load; }
-  void set_rate(double bytes_per_second) noexcept { rate_ = bytes_per_second; }
-  // When bytes have arrived that are sent now, and are `on_way` so long: they wait at both ends for those
-  // before.
-  Deadline pass(std::pair<int, int> machines, std::size_t bytes, Deadline now,
-                Clock::duration on_way) noexcept;
-
- private:
-  struct Line {
-    Load load;
-    Deadline out;  // until when it is busy
-    Deadline in;
-  };
-  Line& of(int machine) noexcept { return lines_[static_cast<std::size_t>(machine)]; }
-
-  std::vector<Line> lines_;
-  double rate_ = 0;  // 0: streams share nothing
-};
-
 enum class StreamKind : std::uint8_t { kControl, kData };
 
 class Network {
@@ -89,7 +53,7 @@ class Network {
   std::pair<std::size_t, std::size_t> open_stream(std::pair<int, int> machines, std::pair<int, int> processes,
                                                   std::pair<int, int> descriptors, std::size_t buffer);
 
-  MachineLines& lines() noexcept { return lines_; }
+  int machines() const noexcept { return machines_; }
   // Streams' ends that are not closed.
   std::size_t open_ends() const noexcept;
 
@@ -134,7 +98,7 @@ class Network {
   };
 
   std::size_t at(int from, int to) const noexcept {
-    return static_cast<std::size_t>(from) * static_cast<std::size_t>(lines_.machines()) +
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(machines_) +
            static_cast<std::size_t>(to);
   }
   std::size_t add_pipe(int from, int to, StreamKind kind, std::size_t buffer);
@@ -165,7 +129,7 @@ class Network {
   Dice dice_;
   Scheduler& scheduler_;
   Trace& trace_;
-  MachineLines lines_;
+  int machines_;
   std::vector<Path> paths_;
   std::deque<Pipe> pipes_;
   std::vector<End> ends_;

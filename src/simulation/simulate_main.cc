@@ -2,11 +2,9 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
-#include "simulation/scale.h"
 #include "simulation/simulate.h"
 
 namespace {
@@ -42,7 +40,6 @@ struct Options {
   const Kind* kind = &kJobs;
   bool traces = false;
   bool keeps_going = false;
-  std::vector<int> scales;
 };
 
 void add_to(CLI::App& app, Options& options) {
@@ -55,23 +52,6 @@ void add_to(CLI::App& app, Options& options) {
   }
   app.add_flag("--trace", options.traces, "print what happens");
   app.add_flag("--keep-going", options.keeps_going, "go on after a seed that breaks a promise");
-  app.add_option(
-         "--scale", options.scales,
-         "instead of seeds: what an elastic session costs with so many members each, smaller ones first")
-      ->check(CLI::Range(3, 4096));
-}
-
-int print_scales(const std::vector<int>& members) {
-  std::vector<deltawire::simulation::Scale> measured;
-  for (const int each : members) {
-    measured.push_back(deltawire::simulation::measure_scale(each));
-    std::fprintf(stderr, "%d members: %s\n", each,
-                 measured.back().broken.empty() ? "done" : measured.back().broken.c_str());
-    if (!measured.back().broken.empty()) return 1;
-  }
-  constexpr std::array kWanted{1024, 4096};
-  std::fputs(deltawire::simulation::scale_tables(measured, kWanted).c_str(), stdout);
-  return 0;
 }
 
 }  // namespace
@@ -85,7 +65,6 @@ int main(int count, char** arguments) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (!options.scales.empty()) return print_scales(options.scales);
   std::uint64_t broken = 0;
   Outcome all;
   for (std::uint64_t seed = options.seed; seed < options.seed + options.seeds; ++seed) {

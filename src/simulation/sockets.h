@@ -39,7 +39,7 @@ class Sockets {
   // Those of the running simulation; nullptr: there is none.
   static Sockets* current() noexcept { return current_; }
   static bool owns(int fd) noexcept { return fd >= kFirstDescriptor && fd < Disks::kFirstDescriptor; }
-  int machine_of(int process) noexcept { return process % network_.lines().machines(); }
+  int machine_of(int process) noexcept { return process % network_.machines(); }
 
   // As the system's calls; where these can fail, -1 with errno set.
   int open(bool watches = false);

@@ -54,8 +54,9 @@ std::optional<double> echo(Line& line, std::size_t bytes, std::uint32_t wanted, 
 // Until the visitor hangs up, or has waited in vain for what is too large for the way, and then can't.
 void answer_echoes(Line& line) {
   const Deadline end = in(kVisitMost);
-  while (const auto message = line.receive(kEchoBytesMax, std::min(end, in(kPatience)))) {
-    if (message->size() < kEchoHead) return;
+  while (Clock::now() < end) {
+    const auto message = line.receive(kEchoBytesMax, std::min(end, in(kPatience)));
+    if (!message || message->size() < kEchoHead) return;
     const std::size_t wanted = std::min<std::size_t>(load_le<std::uint32_t>(message->data()), kEchoBytesMax);
     if (!line.send(std::vector<std::byte>(wanted), end)) return;
   }
@@ -64,7 +65,7 @@ void answer_echoes(Line& line) {
 // What is on its way may not be cut off, so the visitor hangs up first.
 void await_end(Line& line) {
   const Deadline end = in(2 * kPatience);
-  while (line.receive(kPieceBytes, end)) {
+  while (Clock::now() < end && line.receive(kPieceBytes, end)) {
   }
 }
 
@@ -171,7 +172,9 @@ class Visit {
     RateFindings rate = take(**line, rate_time());
     (void)tell(**line, {.wants = "enough"});
     const Deadline end = in(kPatience);
-    while (const auto bytes = (*line)->receive(kNoteBytesMax, end)) {
+    while (Clock::now() < end) {
+      const auto bytes = (*line)->receive(kNoteBytesMax, end);
+      if (!bytes) break;
       const auto note = decode_note(*bytes);
       if (!note) continue;  // a piece that was on its way
       rate.resent = note->rate.resent;

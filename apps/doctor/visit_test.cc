@@ -81,6 +81,23 @@ TEST(DoctorVisit, FindsRatesAndTheWayBack) {
   }
 }
 
+// As on a busy machine, where whoever gives is faster than whoever takes.
+TEST(DoctorVisit, TakesNoLongerWhereThereIsAlwaysMore) {
+  const DoorOptions options = options_of(Encryption::kAuto);
+  const auto door = std::move(*open_door(std::move(*listen_tcp("127.0.0.1")), options));
+  std::unique_ptr<Line> giver;
+  std::uint64_t given = 0;
+  std::thread giving([&] {
+    giver = std::move(*call_at_door(door->endpoint(), options, in(5s)));
+    const std::vector<std::byte> piece(kPieceBytes);
+    while (giver->send(piece, in(500ms))) given += kPieceBytes;
+  });
+  const auto taker = std::move(*door->answer(in(5s)));
+  giving.join();
+  EXPECT_FALSE(take(*taker, 0ms).is_stalled);
+  EXPECT_LT(taker->bytes_received(), given / 2);
+}
+
 TEST(DoctorVisit, WhoIsNotThereIsSaid) {
   Endpoint at;
   {

@@ -54,13 +54,6 @@ def test_a_codec_that_takes_no_infinity_is_left_out():
     assert len(figures) + len(refused) == 3 and refused[0].startswith("3lc: ")
 
 
-def test_bits_of_finer_means_count():
-    drawn = torch.randn(50_000, generator=torch.Generator().manual_seed(1))
-    rows, _ = figures_of(["3lc", "3lc:pull=0.5", "gather(3lc:pull=0.5)"], drawn)
-    same, finer, gathered = (row["bits_per_value"] for row in rows)
-    assert finer > 1.1 * same and gathered == same
-
-
 def fail_to_measure(rank, world_size, report, options):
     if rank == 1:
 

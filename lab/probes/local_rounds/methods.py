@@ -63,7 +63,9 @@ METHODS = {
         overlap=5,
         mixing=0.5,
     ),
+    "ddp-muon": Method("DDP with Muon", "direct(fp32)", every_step=True, muon=True),
     "diloco-muon": Method("DiLoCo with Muon", "direct(fp32)", outer=_NESTEROV, muon=True),
+    "diloco-muon-3lc": Method("DiLoCo with Muon", "direct(3lc)", outer=_NESTEROV, muon=True),
     "pulseloco": Method("PULSELoCo", "direct(pulseloco)", outer=_NESTEROV),
     "muloco": Method("MuLoCo", "direct(muloco)", outer=_NESTEROV, muon=True),
     # What SparseLoCo's parts do: its values, its decay, its feedback, and outer optimizers.
@@ -87,16 +89,30 @@ METHODS = {
         )
         for rate in (2, 4, 7)
     },
+    **{
+        f"sparseloco-muon-outer-{rate}": Method(
+            f"SparseLoCo with Muon, outer rate {rate}",
+            "gather(sparseloco)",
+            outer=_sgd(rate),
+            muon=True,
+        )
+        for rate in (2, 4, 7)
+    },
+    "sparseloco-denser-outer-7": Method(
+        "SparseLoCo, 1 of 43 elements, outer rate 7",
+        "gather(sparseloco:k=2.34375%)",
+        outer=_sgd(7),
+    ),
     "sparseloco-direct-outer-4": Method(
         "SparseLoCo by direct, outer rate 4", "direct(sparseloco)", outer=_sgd(4)
     ),
     **{
-        f"sparseloco-pull-{share}-outer-4": Method(
-            f"SparseLoCo by direct, means {share} times as dense, outer rate 4",
+        f"sparseloco-pull-{share}-outer-{rate}": Method(
+            f"SparseLoCo by direct, means {share} times as dense, outer rate {rate}",
             f"direct(sparseloco:pull={1.5625 * share}%)",
-            outer=_sgd(4),
+            outer=_sgd(rate),
         )
-        for share in (2, 3)
+        for share, rate in ((2, 4), (3, 4), (3, 7))
     },
     "sbc-outer-4": Method("SBC, outer rate 4", "gather(sbc:p=1%)", outer=_sgd(4)),
     "local-outer-4": Method("local steps, outer rate 4", "direct(fp32)", outer=_sgd(4)),

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 143_536,
-    "library (src, include, python), lines": 111_040,
-    "library, files": 760,
-    "of it python, lines": 31_687,
-    "lab, lines": 10_935,
-    "tests without golden files and traces, lines": 104_637,
-    "files tracked": 3_358,
+    "product code, lines": 142_821,
+    "library (src, include, python), lines": 110_601,
+    "library, files": 759,
+    "of it python, lines": 31_566,
+    "lab, lines": 11_081,
+    "tests without golden files and traces, lines": 104_722,
+    "files tracked": 3_360,
 }
 
 

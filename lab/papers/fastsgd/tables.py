@@ -384,8 +384,8 @@ def _webspam() -> Table:
         rows=_rows7("7w", WEBSPAM, better=None),
         differs=(
             "Columns as in the table above. A batch of WebSpam's long rows has most features, here "
-            "as there, so that gradients are nearly dense. No verdict: so few rows teach little more "
-            "than how often a label comes, whatever the method."
+            "as there, so that gradients are nearly dense. No verdict: so few rows teach little "
+            "more than how often a label comes, whatever the method."
         ),
         plots=_plots7("7w", "webspam"),
     )

@@ -29,7 +29,7 @@ LIMITS = {
     "library, files": 759,
     "of it python, lines": 31_566,
     "lab, lines": 11_081,
-    "tests without golden files and traces, lines": 104_722,
+    "tests without golden files and traces, lines": 104_744,
     "files tracked": 3_360,
 }
 

@@ -2,11 +2,24 @@
 
 import json
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import FAILURE, ROOT, USAGE, assert_refused, must_run, run, shown_on_terminal
+from cli_program import (
+    BINARY,
+    FAILURE,
+    INTERRUPTED,
+    ROOT,
+    TIMEOUT,
+    USAGE,
+    assert_refused,
+    must_run,
+    run,
+    shown_on_terminal,
+)
 
 TRACE = ROOT / "tests" / "traces" / "lenet5-sgd"
 
@@ -90,6 +103,15 @@ def test_standard_error_names_each_codec_in_its_turn() -> None:
     shown = shown_on_terminal(*arguments)
     assert shown.startswith("\r[1/2] bf16\x1b[K\r[2/2] gather(3lc)\x1b[K") and "\n" not in shown
     assert shown.endswith("\r\x1b[K")
+
+
+def test_ctrl_c_ends_the_measuring() -> None:
+    command = [BINARY, "plan", "--parameters", "1k", "--link", "1gbit", "--codecs", "bf16"]
+    with subprocess.Popen([*command, "--seconds", "3000"], stderr=subprocess.PIPE) as program:
+        assert program.stderr.readline() == b"[1/1] bf16\n"
+        program.send_signal(signal.SIGINT)
+        assert program.wait(TIMEOUT) == INTERRUPTED
+        assert b"interrupted: nothing is planned" in program.stderr.read()
 
 
 def test_a_models_size_is_enough(tmp_path: Path) -> None:

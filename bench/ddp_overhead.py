@@ -5,14 +5,13 @@ each, whose exchange is most of a step. All ranks hold all models and change
 between them every few steps, so that all see the same machine; the ratio is of medians over blocks,
 in wall time and in processor time of rank 0, all threads. Plain DDP runs twice in every round: the
 ratio of plain to itself shows how much of it is noise.
-DDP with torch's own hook for the all-reduce shows what any hook in Python costs. The last line has
-what --codec auto has chosen.
+DDP with torch's own hook for the all-reduce shows what any hook in Python costs.
 
     python bench/ddp_overhead.py
     python bench/ddp_overhead.py --codec 3lc:s=1.75 --ranks 2
     python bench/ddp_overhead.py --ranks 2 --layers 25 --batch 4
 
-Prints one line of JSON as its last line. Takes about a minute.
+The last line is JSON, also with what --codec auto has chosen. Takes about a minute.
 """
 
 import argparse

@@ -19,8 +19,8 @@
 
 namespace deltawire {
 
-// Sends messages of a codec to itself, round by round, and takes their bytes, their error and the processor
-// time of this thread, so that other threads on its core don't count.
+// Encodes and decodes messages of a codec, round by round, and measures their bytes, their error and the
+// processor time of this thread, so that other threads on its core don't count.
 class DELTAWIRE_API CodecTrial {
  public:
   // Errors: those of make_channel; kInvalidArgument for a pattern that the planner has no model of.

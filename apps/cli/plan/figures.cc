@@ -26,9 +26,8 @@ constexpr double kMomentum = 0.9;         // of an optimizer of which only the n
 Candidate candidate_of(const std::string& text, const std::string& optimizer) {
   auto spec = Spec::parse(text);
   if (!spec) throw misused("--codecs \"" + text + "\": " + spec.error().message);
-  if (!find_pattern(spec->pattern)) {
-    throw misused("--codecs \"" + text + "\": the planner has no model of the pattern \"" +
-                  spec->pattern_name + "\"; it knows direct, ring and gather");
+  if (const auto trial = CodecTrial::make(*spec); !trial) {
+    throw misused("--codecs \"" + text + "\": " + trial.error().message);
   }
   std::string unfit;
   if (!optimizer.empty()) {

@@ -6,7 +6,7 @@ from lab.papers.declaration import Kind, Paper, Scale, Settings, measured_by
 from lab.papers.fastsgd.tables import make_runs, make_tables
 from lab.ranks.links import link_in_words
 
-_SHAPES = {  # and the paper's rows and features
+_SHAPES = {  # a data set's name, and its rows and features in the paper
     "kdd12": ("KDD12", 149_639_105, 54_686_452),
     "webspam": ("WebSpam", 350_000, 16_609_143),
 }
@@ -58,9 +58,10 @@ def _scale(
 ) -> Scale:
     features = round(5.468646 * rows)  # more a row than KDD12's 0.365: gradients are as sparse
     data = {"workers": 4, "link": "100mbit", "shape": "kdd12", "rows": rows, "features": features}
-    few = max(100, rows // 25)  # rows of 3,728 features, as many to a row as the paper has
-    webspam = {"shape": "webspam", "rows": few, "features": round(few * 16_609_143 / 350_000)}
-    webspam |= {"rates": (0.005,)}  # at the grid's the loss rises and falls
+    few = max(100, rows // 25)  # a row has 3,728 features
+    _, their_rows, their_features = _SHAPES["webspam"]
+    webspam = {"shape": "webspam", "rows": few, "rates": (0.005,)}  # the grid's are too high
+    webspam |= {"features": round(few * their_features / their_rows)}
     return Scale(
         name,
         {

@@ -23,6 +23,7 @@ weights by SGD with a rate of N and no momentum.
 import argparse
 import dataclasses
 import json
+import math
 import statistics
 import sys
 import time
@@ -105,6 +106,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--minutes",
         type=float,
+        default=math.inf,
         help="end after the round, or the pretraining, in which they have passed",
     )
     parser.add_argument("--threads", type=int, default=1, help="of a worker; default 1")
@@ -115,7 +117,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"--{', --'.join(counts)} are at least 1")
     if given.pretraining < 0:
         parser.error("--pretraining is at least 0")
-    if given.minutes is not None and not given.minutes >= 0:
+    if not given.minutes >= 0:
         parser.error("--minutes is at least 0")
     if given.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda, but PyTorch finds no GPU")
@@ -188,7 +190,6 @@ def run(given: argparse.Namespace) -> None:
     """Trains every missing row, or as many as the minutes allow, then writes the table."""
     torch.set_num_threads(given.threads)
     began = time.monotonic()
-    until = None if given.minutes is None else began + 60 * given.minutes
     setting = setting_of(given)
     both = read_texts(setting)
     given.out.mkdir(parents=True, exist_ok=True)
@@ -202,12 +203,12 @@ def run(given: argparse.Namespace) -> None:
         if setting.pretraining
     }
     states = given.out / words.replace(" ", "_")
-    if until is not None:
+    if given.minutes < math.inf:
         states.mkdir(exist_ok=True)
     total, due = len(missing) * setting.rounds, list(missing)
     with Launcher(training.run, setting.workers) as ranks:
         if missing:
-            counts = (given.every, given.threads)
+            counts, until = (given.every, given.threads), began + 60 * given.minutes
             ranks.start(Job(missing, setting, both, starts, *counts, states, until))
         for message in ranks.messages() if missing else ():
             title = title_of(*due[0])

@@ -226,10 +226,10 @@ def train(
     """
     method, rank, setting = METHODS[name], dist.get_rank(), job.setting
     worker, course = Worker(setting, seed, method.muon), Course()
-    if seed in job.starts:
+    state = job.states / f"{name}-{seed}-rank-{rank}.state"
+    if seed in job.starts and not state.exists():
         worker.network.load_state_dict(torch.load(job.starts[seed], map_location=setting.device))
     model, exchange, stepped = exchange_of(method, worker, setting)
-    state = job.states / f"{name}-{seed}-rank-{rank}.state"
     if state.exists():
         kept = torch.load(state, map_location=setting.device, weights_only=False)
         worker.load(kept["worker"])
@@ -251,16 +251,14 @@ def train(
                 loss = text.held_out_loss(worker.network) if rank == 0 else _NAN
                 course.curve.append((course.rounds, _mean_of_workers(course.sent)[0], loss))
                 progress(course.rounds, loss)
-            if job.until is not None and not is_last and _is_any(time.monotonic() > job.until):
+            is_due = torch.tensor([float(time.monotonic() > job.until)])
+            if not is_last and _mean_of_workers(is_due)[0] > 0:
                 parts = {"worker": worker.state(), "exchange": exchange.state_dict()}
-                torch.save({**parts, "course": course}, state.with_suffix(".part"))
-                dist.barrier()  # all are written, or none counts
-                state.with_suffix(".part").replace(state)
-                return None
+                return _keep({**parts, "course": course}, state)
     except (deltawire.DeltawireError, RuntimeError):
         if getattr(exchange.last_error, "code", "") != "NotFinite":
             raise
-        course.curve.append((number + 1, course.sent[0].item(), _NAN))
+        course.curve.append((number + 1, _mean_of_workers(course.sent)[0], _NAN))
     finally:
         with contextlib.suppress(deltawire.DeltawireError):
             exchange.close()
@@ -279,16 +277,16 @@ def train(
     }
 
 
-def _mean_of_workers(sent: torch.Tensor) -> list[float]:
-    total = sent.clone()
+def _keep(parts: dict, path: Path) -> None:
+    torch.save(parts, path.with_suffix(".part"))
+    dist.barrier()  # all are written, or none counts
+    path.with_suffix(".part").replace(path)
+
+
+def _mean_of_workers(own: torch.Tensor) -> list[float]:
+    total = own.clone()
     dist.all_reduce(total)
     return (total / dist.get_world_size()).tolist()
-
-
-def _is_any(condition: bool) -> bool:
-    any_rank = torch.tensor(int(condition))
-    dist.all_reduce(any_rank, dist.ReduceOp.MAX)
-    return bool(any_rank)
 
 
 def _sent(exchange) -> torch.Tensor:
@@ -310,7 +308,7 @@ class Job:
         every: rounds from one held-out loss to the next.
         threads: of PyTorch.
         states: a folder for rows that are cut.
-        until: when a row is cut, by time.monotonic(); None: never.
+        until: when a row is cut, by time.monotonic().
     """
 
     rows: list[tuple[str, int]]
@@ -320,7 +318,7 @@ class Job:
     every: int
     threads: int
     states: Path
-    until: float | None
+    until: float
 
 
 def run(place: Place, line: Line, job: Job) -> None:

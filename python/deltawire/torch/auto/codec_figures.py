@@ -22,10 +22,7 @@ OF_FLOAT16 = {**OF_16_BITS, "near-lossless": ("fp16",)}
 OF_SEVERAL = {**CANDIDATES, "near-lossless": ("gcomp:cut=12", "bf16")}
 MOST_VALUES = 1 << 19  # in a sample: some milliseconds a round and codec
 _PART = 81_920  # of `direct`: docs/reference/format.md, "Parts"
-_FIGURES = (
-    *("spec", "pattern", "tier", "bits_per_value"),
-    *("encode", "decode", "shares_parts"),
-)
+_FIGURES = ("spec", "pattern", "tier", "bits_per_value", "encode", "decode", "shares_parts")
 
 
 def candidates(tier: str, dtypes: AbstractSet[str]) -> list[str]:
@@ -46,7 +43,7 @@ def sample_places(elements: int, most: int = MOST_VALUES) -> list[tuple[int, int
 
 
 def rounds_of(trial: _core.CodecTrial) -> int:
-    """How many it gets."""
+    """Of a trial: as many as its figures need."""
     return trial.least_rounds
 
 
@@ -68,6 +65,10 @@ class Trials:
         self._left = [i for i, each in enumerate(self._trials) for _ in range(rounds_of(each))]
         self.rounds = len(self._left)
         self.specs = specs
+        self._places = [
+            (name, part.data_ptr(), part.nbytes, list(part.shape), arguments.dtype_name(part.dtype))
+            for name, part in parts.items()
+        ]
         self._refused: dict[int, str] = {}
 
     def advance(self) -> None:
@@ -75,12 +76,8 @@ class Trials:
         index = self._left.pop(0)
         if not self._parts or index in self._refused:
             return
-        places = [
-            (name, part.data_ptr(), part.nbytes, list(part.shape), arguments.dtype_name(part.dtype))
-            for name, part in self._parts.items()
-        ]
         try:
-            self._trials[index].advance(places)
+            self._trials[index].advance(self._places)
         except DeltawireError as cause:
             self._refused[index] = f"{self.specs[index]}: {cause}"
 
@@ -88,8 +85,7 @@ class Trials:
         """After all rounds: figures as `CodecFigures` takes them; a line on each that has none."""
         if not self._parts:
             return [], []
-        taken = [each for index, each in enumerate(self._trials) if index not in self._refused]
-        return [
-            {name: getattr(figures, name) for name in _FIGURES}
-            for figures in (each.figures() for each in taken)
-        ], list(self._refused.values())
+        taken = (each for index, each in enumerate(self._trials) if index not in self._refused)
+        found = [each.figures() for each in taken]
+        rows = [{name: getattr(each, name) for name in _FIGURES} for each in found]
+        return rows, list(self._refused.values())

@@ -144,33 +144,6 @@ def codes_of(x, CODE: tl.constexpr, HEAD: tl.constexpr):
 
 
 @triton.jit
-def put_blocks(
-    out_ptr,
-    unit,
-    n,
-    step,
-    code,
-    HEAD: tl.constexpr,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """A unit's heads and codes into a payload of n elements."""
-    start, head, codes = places_of(unit, n, BLOCK, ROWS, HEAD, BITS)
-    for byte in tl.static_range(HEAD):
-        part = ((step >> (8 * byte)) & 0xFF).to(tl.uint8)
-        tl.store(out_ptr + head + byte, part, mask=start < n)
-    store_codes(out_ptr, codes, code, tl.maximum(n - start, 0), BLOCK, BITS)
-
-
-@triton.jit
-def places_in(unit, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """Where the elements of a unit's rows are."""
-    start = (unit.to(tl.int64) * ROWS + tl.arange(0, ROWS)) * BLOCK
-    return start[:, None] + tl.arange(0, BLOCK)[None, :]
-
-
-@triton.jit
 def encode_parts(
     table_ptr,
     units_ptr,
@@ -188,54 +161,17 @@ def encode_parts(
     part, unit = unit_of(units_ptr)
     row = table_ptr + part * 8
     n = tl.load(row + COUNT)
-    at = places_in(unit, BLOCK, ROWS)
+    start, head, codes = places_of(unit, n, BLOCK, ROWS, HEAD, BITS)
+    at = start[:, None] + tl.arange(0, BLOCK)[None, :]
     ok = at < n
     x = tl.where(ok, load_part_sum(row, at, ok, KIND, SCALED), 0.0)
     step, code, value = codes_of(x, CODE, HEAD)
-    put_blocks(out_ptr + tl.load(row + OUT), unit, n, step, code, HEAD, BITS, BLOCK, ROWS)
+    out = out_ptr + tl.load(row + OUT)
+    for byte in tl.static_range(HEAD):
+        tl.store(out + head + byte, ((step >> (8 * byte)) & 0xFF).to(tl.uint8), mask=start < n)
+    store_codes(out, codes, code, tl.maximum(n - start, 0), BLOCK, BITS)
     finite = tl.load(facts_ptr + part * 4 + LARGEST) < 0x7F800000
     store_residual(row, at, at < tl.where(finite, n, 0), x - value)
-
-
-@triton.jit
-def read_blocks(
-    data_ptr,
-    unit,
-    n,
-    error_ptr,
-    CODE: tl.constexpr,
-    HEAD: tl.constexpr,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """A unit's values. Says if no encoder writes them."""
-    start, head, codes = places_of(unit, n, BLOCK, ROWS, HEAD, BITS)
-    j = tl.arange(0, BLOCK)[None, :]
-    at = start[:, None] + j
-    ok = at < n
-    step = tl.zeros((ROWS,), tl.int32)
-    for byte in tl.static_range(HEAD):
-        part = tl.load(data_ptr + head + byte, mask=start < n, other=0).to(tl.int32)
-        step |= part << (8 * byte)
-    code = tl.load(data_ptr + codes[:, None] + j * BITS // 8, mask=ok, other=0).to(tl.int32)
-    bad = ok & False
-    if BITS == 4:
-        bad = ok & (at + 1 == n) & (j % 2 == 0) & (code > 15)  # an unused upper half
-        code = (code >> (4 * (j % 2))) & 0xF
-    if HEAD == 1:
-        bad = bad | invalid(code, step[:, None], CODE)
-        value = minifloat_number(code, CODE) * power_of_two(step)[:, None]
-    else:
-        GREATEST: tl.constexpr = 0x7E124924 if CODE == "int4" else 0x7C010203
-        code = (code << (32 - BITS)) >> (32 - BITS)
-        bad = bad | (code == -(1 << (BITS - 1)))
-        bad = bad | (step < 0)[:, None] | (step > GREATEST)[:, None]
-        bad = bad | ((step == 0)[:, None] & (code != 0))
-        value = code.to(tl.float32) * step[:, None].to(tl.float32, bitcast=True)
-    if tl.max(tl.max((bad & ok).to(tl.int32), axis=1), axis=0) > 0:
-        tl.atomic_or(error_ptr, 1, sem="relaxed")
-    return value
 
 
 @triton.jit(do_not_specialize=["errors_ptr"])
@@ -252,11 +188,34 @@ def decode_parts(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Values, or sums with them."""
+    """Values, or sums with them. Says if no encoder writes them."""
     part, unit = unit_of(units_ptr)
     row = table_ptr + part * 4
     n = tl.load(row + ELEMENTS)
     data = data_ptr + tl.load(row + PAYLOAD)
-    value = read_blocks(data, unit, n, errors_ptr + part, CODE, HEAD, BITS, BLOCK, ROWS)
-    at = places_in(unit, BLOCK, ROWS)
-    put_floats(floats_at(tl.load(row + SLOT)), at, at < n, value * scale, ADD)
+    start, head, codes = places_of(unit, n, BLOCK, ROWS, HEAD, BITS)
+    j = tl.arange(0, BLOCK)[None, :]
+    at = start[:, None] + j
+    ok = at < n
+    step = tl.zeros((ROWS,), tl.int32)
+    for byte in tl.static_range(HEAD):
+        of_step = tl.load(data + head + byte, mask=start < n, other=0).to(tl.int32)
+        step |= of_step << (8 * byte)
+    code = tl.load(data + codes[:, None] + j * BITS // 8, mask=ok, other=0).to(tl.int32)
+    bad = ok & False
+    if BITS == 4:
+        bad = ok & (at + 1 == n) & (j % 2 == 0) & (code > 15)  # an unused upper half
+        code = (code >> (4 * (j % 2))) & 0xF
+    if HEAD == 1:
+        bad = bad | invalid(code, step[:, None], CODE)
+        value = minifloat_number(code, CODE) * power_of_two(step)[:, None]
+    else:
+        GREATEST: tl.constexpr = 0x7E124924 if CODE == "int4" else 0x7C010203
+        code = (code << (32 - BITS)) >> (32 - BITS)
+        bad = bad | (code == -(1 << (BITS - 1)))
+        bad = bad | (step < 0)[:, None] | (step > GREATEST)[:, None]
+        bad = bad | ((step == 0)[:, None] & (code != 0))
+        value = code.to(tl.float32) * step[:, None].to(tl.float32, bitcast=True)
+    if tl.max(tl.max((bad & ok).to(tl.int32), axis=1), axis=0) > 0:
+        tl.atomic_or(errors_ptr + part, 1, sem="relaxed")
+    put_floats(floats_at(tl.load(row + SLOT)), at, ok, value * scale, ADD)

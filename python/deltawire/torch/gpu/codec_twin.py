@@ -47,7 +47,6 @@ class Twin(ABC):
         spec: its canonical spec.
     """
 
-    name: str
     scalars = 0  # how many numbers the codec has for a part
     chunk_elements = 0  # 0: chunks depend on the values
     chunk_positions = 0  # that a chunk sends at most, where their number depends on the values
@@ -58,8 +57,8 @@ class Twin(ABC):
     fixed = False  # chunks are as long as their number of elements says
     unit_elements = BLOCK  # that a program codes of parts that are coded together
 
-    def __init__(self, spec: str, parameters: dict[str, str]):
-        self.spec = spec
+    def __init__(self, spec: str, name: str, parameters: dict[str, str]):
+        self.spec, self.name = spec, name
         self._batches: dict[torch.device, PartBatches] = {}  # of parts that are coded alone
         self._read(parameters)
 

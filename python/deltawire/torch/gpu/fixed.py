@@ -78,10 +78,24 @@ class FixedTwin(Twin):
         check_fixed_ends(part, self.ends(count))
 
 
+# How kernels see the codes of values that are sent as floats of their own.
+_NARROW = {"fp32": torch.int32, "bf16": torch.int16, "fp16": torch.int16}
+
+
 class NarrowFloats(FixedTwin):
-    """A codec that sends each value as a float of its own."""
+    """fp32, bf16 and fp16 (saturated): each value as a float of its own."""
 
     kernels = narrow_floats
+
+    @property
+    def code(self) -> torch.dtype:
+        """By the codec."""
+        return _NARROW[self.name]
+
+    @property
+    def finite_only(self) -> bool:
+        """fp16 alone has no codes for other values."""
+        return self.name == "fp16"
 
     def bytes_of(self, elements):
         """A code each."""
@@ -94,33 +108,9 @@ class NarrowFloats(FixedTwin):
         return {"SCALED": batch.scale != 1}
 
 
-class FP32(NarrowFloats):
-    """The values themselves."""
-
-    name = "fp32"
-    code = torch.int32
-    finite_only = False
-
-
-class BF16(NarrowFloats):
-    """The upper half of each value."""
-
-    name = "bf16"
-    code = torch.int16
-    finite_only = False
-
-
-class FP16(NarrowFloats):
-    """IEEE half floats, saturated."""
-
-    name = "fp16"
-    code = torch.int16
-
-
 class Int8(FixedTwin):
     """255 evenly spaced values, a byte each."""
 
-    name = "int8"
     kernels = int8
     code = torch.int8
     scalars = 1
@@ -169,7 +159,6 @@ class BlockTwin(FixedTwin):
 class BlockInt(BlockTwin):
     """255 or 15 evenly spaced values up to the largest of each block."""
 
-    name = "blockint"
     head_bytes = 4
 
     def _read(self, parameters: dict[str, str]) -> None:
@@ -179,23 +168,11 @@ class BlockInt(BlockTwin):
 
 
 class Minifloats(BlockTwin):
-    """Floats of few bits with a power of two for each block."""
+    """fp8 and fp4, two to a byte: floats of few bits with a power of two for each block."""
 
     head_bytes = 1
 
     def _read(self, parameters: dict[str, str]) -> None:
         self.block = int(parameters["block"])
         self.kind = parameters["format"]
-
-
-class FP8(Minifloats):
-    """e4m3 or e5m2."""
-
-    name = "fp8"
-
-
-class FP4(Minifloats):
-    """e2m1 or e3m0, two to a byte."""
-
-    name = "fp4"
-    code_bits = 4
+        self.code_bits = 4 if self.name == "fp4" else 8

@@ -133,8 +133,6 @@ class SparseTwin(Twin):
 class TopK(SparseTwin):
     """The largest elements of both signs, each with its value."""
 
-    name = "topk"
-
     def _read(self, parameters: dict[str, str]) -> None:
         super()._read(parameters)
         if parameters["values"] == "2bit" or "chunk" in parameters:
@@ -161,7 +159,6 @@ class TopK(SparseTwin):
 class SBC(SparseTwin):
     """The largest elements of one sign, and their mean."""
 
-    name = "sbc"
     sides = 2
     scalar_rule = 2
 

@@ -25,7 +25,6 @@ CODES = 8192 if INTERPRETED else 512  # at a time
 class ThreeLC(Twin):
     """Three values, five to a byte; zero runs, or positions where few digits aren't 0."""
 
-    name = "3lc"
     scalars = 1
     chunk_elements = CHUNK
     slot_bytes = SLOT

@@ -17,11 +17,8 @@ _TWINS = {
     "int8": ("fixed", "Int8"),
     "topk": ("sparse", "TopK"),
     "sbc": ("sparse", "SBC"),
-    "fp32": ("fixed", "FP32"),
-    "bf16": ("fixed", "BF16"),
-    "fp16": ("fixed", "FP16"),
-    "fp8": ("fixed", "FP8"),
-    "fp4": ("fixed", "FP4"),
+    **dict.fromkeys(("fp32", "bf16", "fp16"), ("fixed", "NarrowFloats")),
+    **dict.fromkeys(("fp8", "fp4"), ("fixed", "Minifloats")),
     "blockint": ("fixed", "BlockInt"),
 }
 
@@ -67,6 +64,5 @@ def twin_of_canonical(spec: str) -> Twin:
     if missing := missing_triton():
         raise ImportError(f"deltawire.torch.gpu needs Triton: {missing}", name="triton")
     module, made = _TWINS[name]
-    return getattr(importlib.import_module(f"deltawire.torch.gpu.{module}"), made)(
-        spec, codec.parameters
-    )
+    kind = getattr(importlib.import_module(f"deltawire.torch.gpu.{module}"), made)
+    return kind(spec, name, codec.parameters)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from deltawire.torch.gpu.kernels.int8 import nearest_code
+from deltawire.torch.gpu.kernels.int8 import nearest_code, smallest_steps
 from deltawire.torch.gpu.kernels.part_tables import (
     COUNT,
     ELEMENTS,
@@ -98,18 +98,6 @@ def places_of(
     begin = chunk * (in_chunk * HEAD + 65536 * BITS // 8)
     codes = begin + (count + BLOCK - 1) // BLOCK * HEAD + inside * (BLOCK * BITS // 8)
     return block * BLOCK, begin + inside * HEAD, codes
-
-
-@triton.jit
-def smallest_steps(most, LEVELS: tl.constexpr, GREATEST: tl.constexpr):
-    """As int8's smallest step, for each block."""
-    largest = most.to(tl.float32, bitcast=True)
-    guess = (largest * (1.0 / LEVELS)).to(tl.int32, bitcast=True)
-    near = guess[:, None] - 3 + tl.arange(0, 8)[None, :]
-    near = tl.minimum(tl.maximum(near, 0), GREATEST)
-    product = near.to(tl.float32, bitcast=True).to(tl.float64) * LEVELS
-    fits = (product >= largest[:, None].to(tl.float64)) | (near == GREATEST)
-    return tl.min(tl.where(fits, near, 0x7FFFFFFF), axis=1)
 
 
 @triton.jit

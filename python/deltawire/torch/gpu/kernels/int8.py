@@ -21,18 +21,25 @@ from deltawire.torch.gpu.kernels.part_tables import (
 
 
 @triton.jit
-def smallest_step(most, LEVELS: tl.constexpr, GREATEST: tl.constexpr):
-    """The bits of the smallest float32 with LEVELS * step >= M, at most GREATEST.
+def smallest_steps(most, LEVELS: tl.constexpr, GREATEST: tl.constexpr):
+    """For each of several M the bits of the smallest float32 with LEVELS * step >= M, at most
+    GREATEST.
 
     It is among the neighbours of a guess, which are compared in float64, exactly.
     """
     largest = most.to(tl.float32, bitcast=True)
     guess = (largest * (1.0 / LEVELS)).to(tl.int32, bitcast=True)
-    near = guess - 3 + tl.arange(0, 8)
+    near = guess[:, None] - 3 + tl.arange(0, 8)[None, :]
     near = tl.minimum(tl.maximum(near, 0), GREATEST)
-    step = near.to(tl.float32, bitcast=True)
-    fits = (step.to(tl.float64) * LEVELS >= largest.to(tl.float64)) | (near == GREATEST)
-    return tl.min(tl.where(fits, near, 0x7FFFFFFF), axis=0)
+    product = near.to(tl.float32, bitcast=True).to(tl.float64) * LEVELS
+    fits = (product >= largest[:, None].to(tl.float64)) | (near == GREATEST)
+    return tl.min(tl.where(fits, near, 0x7FFFFFFF), axis=1)
+
+
+@triton.jit
+def smallest_step(most):
+    """That of int8, for one M."""
+    return tl.min(smallest_steps(tl.zeros((1,), tl.int32) + most, 127, 0x7C010203), axis=0)
 
 
 @triton.jit
@@ -67,7 +74,7 @@ def encode_parts(
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 8
     most = tl.load(facts_ptr + part * 4 + LARGEST)
-    bits = smallest_step(most, 127, 0x7C010203)
+    bits = smallest_step(most)
     tl.store(facts_ptr + part * 4 + SCALAR, bits)
     at = block * BLOCK + tl.arange(0, BLOCK)
     ok = at < tl.where(most < 0x7F800000, tl.load(row + COUNT), 0)

@@ -73,7 +73,7 @@ def append_parts_values(
     n = tl.where(most < 0x7F800000, tl.maximum(n, 0), 0)
     size = tl.load(sizes_ptr + g)
     out = out_ptr + tl.load(begins_ptr + g) + size
-    step = smallest_step(most, 127, 0x7C010203)
+    step = smallest_step(most)
     bytes_: tl.constexpr = VALUE_BITS // 8
     for first in range(0, n, BLOCK):
         i = first + tl.arange(0, BLOCK)

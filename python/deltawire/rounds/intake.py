@@ -10,12 +10,13 @@ import numpy as np
 from deltawire.arguments import check_positive
 from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, invalid, make_error, mismatch, wrong_state
-from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, too_large
+from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit
 from deltawire.rounds.messages import Layout, Reply, zeros
 
 MOST_SAMPLES = 1_000_000_000
 _MOST_SPEC_CHARACTERS = 2_000
 _MOST_SPECS = 16  # whose channels are kept
+_FEWEST = 3  # fewer updates have no majority
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,8 +109,21 @@ class Intake:
 
     def out_of_line(self, norms: Mapping[Hashable, float]) -> dict[Hashable, DeltawireError]:
         """The errors of clients whose update is too large compared with the round's others, if
-        `max_norm` is `Medians`. The caller must refuse these."""
-        return too_large(self._max_norm, norms)
+        `max_norm` is `Medians`. The caller must refuse these. Among fewer than three non-zero
+        updates there is none, because one can't tell which one is out of line."""
+        most, counted = self._max_norm, sum(norm > 0 for norm in norms.values())
+        if not isinstance(most, Medians) or counted < _FEWEST:
+            return {}
+        limit = most.of(norms)
+        return {
+            client: make_error(
+                "Range",
+                f"the update's norm is {norm:.4g}, above {limit:.4g}: {most.factor:g} times the "
+                f"median of the round's {len(norms)} updates; max_norm= sets another limit",
+            )
+            for client, norm in norms.items()
+            if norm > limit
+        }
 
     def _opened(self, reply: Reply, layout: Layout) -> Update:
         check_samples(reply.samples, self._max_samples)

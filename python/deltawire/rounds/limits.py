@@ -5,9 +5,7 @@ import math
 from collections.abc import Hashable, Mapping
 
 from deltawire.arguments import is_number
-from deltawire.errors import DeltawireError, invalid, make_error
-
-_FEWEST = 3  # fewer replies have no majority
+from deltawire.errors import invalid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,25 +47,6 @@ def check_limit(name: str, value: object) -> None:
     positive = is_number(value) and value > 0
     if not (value is None or positive or isinstance(value, Medians)):
         raise invalid(f"{name}={value!r} must be a number above 0, rounds.Medians(factor), or None")
-
-
-def too_large(
-    max_norm: float | Medians | None, norms: Mapping[Hashable, float]
-) -> dict[Hashable, DeltawireError]:
-    """The error of each client whose update's norm is above `Medians`. Among fewer than three
-    non-zero updates none is refused, because one can't tell which one is out of line."""
-    limit = None
-    if isinstance(max_norm, Medians) and sum(norm > 0 for norm in norms.values()) >= _FEWEST:
-        limit = max_norm.of(norms)
-    return {
-        client: make_error(
-            "Range",
-            f"the update's norm is {norm:.4g}, above {limit:.4g}: {max_norm.factor:g} times the "
-            f"median of the round's {len(norms)} updates; max_norm= sets another limit",
-        )
-        for client, norm in norms.items()
-        if limit is not None and norm > limit
-    }
 
 
 def sample_cap_of(sample_cap: int | Medians | None, samples: Mapping[Hashable, int]) -> int | None:

@@ -6,7 +6,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -79,7 +79,7 @@ def trace(
     """
     bare, group = wrappers.unwrapped(model)
     parameters = _parameters(bare)
-    wanted = _Wanted(steps, every, limit)
+    wanted = _wanted(steps, every, limit)
     if optimizer is not None:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise wrong_dtype(
@@ -108,7 +108,7 @@ class Recording:
         writer: TraceWriter | None,
         parameters: dict[str, torch.nn.Parameter],
         optimizer: torch.optim.Optimizer | None,
-        wanted: "_Wanted",
+        wanted: tuple[Container[int], int],
         significance: bool | None,
     ) -> None:
         self.steps_seen = 0
@@ -116,7 +116,7 @@ class Recording:
         self._parameters = parameters
         self._ids = {id(each) for each in parameters.values()}
         self._optimizer = optimizer
-        self._wanted = wanted
+        self._wanted, self._last = wanted
         self._significance = significance
         self._warned = False
         self._handle = None
@@ -176,10 +176,10 @@ class Recording:
                 "where they can't be recorded; call backward() before step(), or leave trace out"
             )
         self.steps_seen += 1
-        if self._wanted.takes(self.steps_seen):
+        if self.steps_seen in self._wanted:
             self._record(optimizer, held)
         # Taking the hook away now would break PyTorch's loop over all hooks of this step.
-        self._ended = self._wanted.ends_with(self.steps_seen)
+        self._ended = self.steps_seen >= self._last
 
     def _is_meant(self, optimizer: torch.optim.Optimizer, held: set[int]) -> bool:
         """Whether this optimizer's steps count: the given one's, or else those of the first that
@@ -247,32 +247,24 @@ class Recording:
             logger.warning("trace: significance is not recorded everywhere: %s", cause)
 
 
-class _Wanted:
-    """Which steps are to be recorded."""
-
-    def __init__(self, steps: Iterable[int] | None, every: int | None, limit: int) -> None:
-        """Raises InvalidArgumentError for steps that can't be meant."""
-        if (steps is None) == (every is None):
-            raise invalid(
-                "say which steps are recorded: steps=[10, 100, 1000], or every=10 (one of them)"
-            )
-        self._steps = frozenset(steps) if steps is not None else None
-        self._every, self._limit = every, limit
-        numbers = [every, limit] if steps is None else list(self._steps)
-        if not numbers or not all(type(each) is int and each >= 1 for each in numbers):
-            raise invalid(
-                f"steps={steps}, every={every}, limit={limit}: numbers of steps are whole, from 1, "
-                "and at least one"
-            )
-
-    def takes(self, step: int) -> bool:
-        if self._steps is not None:
-            return step in self._steps
-        return step % self._every == 0
-
-    def ends_with(self, step: int) -> bool:
-        last = max(self._steps) if self._steps is not None else self._every * self._limit
-        return step >= last
+def _wanted(
+    steps: Iterable[int] | None, every: int | None, limit: int
+) -> tuple[Container[int], int]:
+    """The steps to record, and the last of them. Raises InvalidArgumentError for steps that can't
+    be meant."""
+    if (steps is None) == (every is None):
+        raise invalid(
+            "say which steps are recorded: steps=[10, 100, 1000], or every=10 (one of them)"
+        )
+    numbers = [every, limit] if steps is None else list(steps)
+    if not numbers or not all(type(each) is int and each >= 1 for each in numbers):
+        raise invalid(
+            f"steps={steps}, every={every}, limit={limit}: numbers of steps are whole, from 1, "
+            "and at least one"
+        )
+    if steps is not None:
+        return frozenset(numbers), max(numbers)
+    return range(every, every * limit + 1, every), every * limit
 
 
 def describe(optimizer: torch.optim.Optimizer) -> str:

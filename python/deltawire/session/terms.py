@@ -98,7 +98,7 @@ def _clause(name: str, parties: Parties, whole_of: Callable[[int, str], Whole] |
             return _models(list(ours), list(theirs), [ranks for _, ranks in parties])
         values = _around(str(ours), str(theirs))
     return ", ".join(
-        f"{_named(ranks)} {'has' if len(ranks) == 1 else 'have'} {name}={value}"
+        f"{named(ranks)} {'has' if len(ranks) == 1 else 'have'} {name}={value}"
         for value, (_, ranks) in zip(values, parties, strict=True)
     )
 
@@ -106,7 +106,7 @@ def _clause(name: str, parties: Parties, whole_of: Callable[[int, str], Whole] |
 def _models(ours: list[str], theirs: list[str], ranks: list[list[int]]) -> str:
     at = _first_apart(ours, theirs)
     words = [
-        f"of {_named(each)} is {lines[at] if at < len(lines) else 'missing'}"
+        f"of {named(each)} is {lines[at] if at < len(lines) else 'missing'}"
         for lines, each in zip((ours, theirs), ranks, strict=True)
     ]
     return f"the ranks' models differ: tensor {at} {words[0]}, and {words[1]}"
@@ -150,7 +150,8 @@ def _around(ours: str, theirs: str) -> list[str]:
     return [part(ours), part(theirs)]
 
 
-def _named(ranks: list[int]) -> str:
+def named(ranks: list[int]) -> str:
+    """ "rank 3", "ranks 1, 2 and 5 more"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     shown = list(map(str, ranks[:8]))

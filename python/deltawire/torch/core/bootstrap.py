@@ -26,7 +26,7 @@ from deltawire.session.registration_record import (
     proof,
     unpacked,
 )
-from deltawire.session.terms import Terms, Whole
+from deltawire.session.terms import Terms, Whole, named
 from deltawire.torch.core.arguments import device_of
 from deltawire.torch.core.group_carrier import GroupCarrier
 from deltawire.torch.core.leader_decides import told_by
@@ -182,7 +182,7 @@ def gather_records(
                 raise
             raise make_error(
                 "Timeout",
-                f"{_ranks(missing)} never made the call in which rank {roll.rank} waited "
+                f"{named(missing)} never made the call in which rank {roll.rank} waited "
                 f"(register, LocalSteps or load_state_dict); the process group gave up: {cause}",
                 missing[0],
             ) from cause
@@ -239,11 +239,5 @@ class _Roll:
                     "or load_state_dict); the process group's timeout ends the wait",
                     self.rank,
                     waited,
-                    _ranks(missing),
+                    named(missing),
                 )
-
-
-def _ranks(ranks: list[int]) -> str:
-    """ "rank 3", "ranks 1, 2 and 5 more"."""
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if ranks[8:] else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

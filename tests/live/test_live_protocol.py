@@ -143,7 +143,7 @@ class HostileServer:
     """Knows the token, and answers every request with the same bytes."""
 
     def __init__(self) -> None:
-        self._door = _core.open_door(_core.Listener("127.0.0.1", 0), *secrets().pair)
+        self._door = _core.open_door(_core.Listener("127.0.0.1", 0), *secrets())
         self.address = "{}:{}".format(*self._door.endpoint)
         self.reply = b""
         self._closed = False
@@ -255,9 +255,9 @@ def test_version_1_at_either_end(monkeypatch) -> None:
 
 def test_what_has_no_deadline_left() -> None:
     """Neither end waits any longer; whoever hangs up is noticed at once."""
-    door = _core.open_door(_core.Listener("127.0.0.1", 0), *secrets().pair)
+    door = _core.open_door(_core.Listener("127.0.0.1", 0), *secrets())
     call = threading.Thread(
-        target=lambda: lines.append(_core.call_at_door(door.endpoint, *secrets().pair, 20_000))
+        target=lambda: lines.append(_core.call_at_door(door.endpoint, *secrets(), 20_000))
     )
     lines: list[_core.Line] = []
     call.start()

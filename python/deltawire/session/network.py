@@ -83,14 +83,14 @@ class Network:
         return mesh
 
 
-def secret_of(token: str | bytes | None, alone: bool) -> bytes:
+def secret_of(token: str | bytes | None, alone: bool, whose: str = "on every rank") -> bytes:
     """The job's token, 32 bytes, of what the caller gave or DELTAWIRE_TOKEN has. A single rank
     (`alone`) needs none. Raises InvalidArgumentError."""
     secret = arguments.secret(token)
     if secret is None and not alone:
         raise invalid(
-            "no token: set DELTAWIRE_TOKEN to the same value on every rank, or pass token=; make "
-            "one with `openssl rand -hex 32`"
+            f"no token: set DELTAWIRE_TOKEN to the same value {whose}, or pass token=; make one "
+            "with `openssl rand -hex 32`"
         )
     return _core.token_of(secret or bytes(32))
 

@@ -3,7 +3,8 @@
 import time
 
 from deltawire import _core, arguments
-from deltawire.errors import invalid, make_error
+from deltawire.errors import make_error
+from deltawire.session.network import secret_of
 
 # A message has this long, and longer in proportion to its bytes: a peer that is slower than this
 # is taken for lost, as it would hold a thread for hours.
@@ -11,29 +12,21 @@ PATIENCE = 10.0  # seconds
 SLOWEST = 64 << 10  # bytes a second
 
 
-class Secrets:
+Secrets = tuple[bytes, str]  # the job's token and the encryption, as doors take them
+
+
+def secrets_of(token: str | bytes | None, encryption: arguments.Encryption | None) -> Secrets:
     """What both ends must have in common.
 
     Args:
         token: 16 bytes or more; None: DELTAWIRE_TOKEN.
         encryption: "required", "auto" or "off"; None: DELTAWIRE_ENCRYPTION, else "required".
 
-    Attributes:
-        pair: the job's token and the encryption, as doors take them.
-
     Raises:
         InvalidArgumentError: there is no token, or one of them is invalid.
     """
-
-    def __init__(self, token: str | bytes | None, encryption: arguments.Encryption | None) -> None:
-        secret = arguments.secret(token)
-        if secret is None:
-            raise invalid(
-                "no token: set DELTAWIRE_TOKEN to the same value for publisher and subscribers, or "
-                "pass token=; make one with `openssl rand -hex 32`"
-            )
-        setting = arguments.encryption(encryption, has_secret=True, default="required")
-        self.pair = _core.token_of(secret), setting
+    known = secret_of(token, alone=False, whose="for publisher and subscribers")
+    return known, arguments.encryption(encryption, has_secret=True, default="required")
 
 
 class Connection:

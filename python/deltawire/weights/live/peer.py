@@ -26,7 +26,7 @@ class Peer:
 
     def __init__(self, address: str, secrets: Secrets) -> None:
         where = _core.parse_endpoint(address, "address")
-        line = _core.call_at_door(where, *secrets.pair, int(1e3 * CALL_SECONDS))
+        line = _core.call_at_door(where, *secrets, int(1e3 * CALL_SECONDS))
         self._connection = Connection(line, address)
         self.address, self.closed = address, False
         self._connection.send(messages.hello())

@@ -7,7 +7,7 @@ from deltawire import arguments
 from deltawire.errors import DeltawireError, invalid, make_error, wrong_state
 from deltawire.session import leaving
 from deltawire.weights.live.board import Board
-from deltawire.weights.live.connection import Secrets
+from deltawire.weights.live.connection import secrets_of
 from deltawire.weights.live.messages import NO_VERSION, RUN_BYTES
 from deltawire.weights.live.server import Server
 from deltawire.weights.live.staging import StagedModel
@@ -71,7 +71,7 @@ class Publisher(leaving.ClosesAtEnd):
     ) -> None:
         arguments.check_positive("fanout", fanout)
         arguments.check_positive("max_readers", max_readers)
-        secrets = Secrets(token, encryption)
+        secrets = secrets_of(token, encryption)
         Model(model)  # what can't be published is refused now
         self._model, self._process = model, os.getpid()
         self._storage = Memory("the publisher") if folder is None else Folder(folder)

@@ -47,7 +47,7 @@ class Server:
         self._threads: set[threading.Thread] = set()
         self._sent = 0  # over connections that have ended
         self._closed = False
-        self._door = _core.open_door(_listen(address), *secrets.pair)
+        self._door = _core.open_door(_listen(address), *secrets)
         host, self.port = self._door.endpoint
         self.address = _address(host, self.port)
         self._acceptor = threading.Thread(

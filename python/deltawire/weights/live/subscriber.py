@@ -9,7 +9,7 @@ from deltawire import _core, arguments
 from deltawire.errors import DeltawireError, make_error
 from deltawire.session import leaving
 from deltawire.weights.live.board import Board
-from deltawire.weights.live.connection import Secrets
+from deltawire.weights.live.connection import secrets_of
 from deltawire.weights.live.following import Following
 from deltawire.weights.live.reading_lock import ReadingLock
 from deltawire.weights.live.server import Server
@@ -63,7 +63,7 @@ class Subscriber(leaving.ClosesAtEnd):
         encryption: arguments.Encryption | None = None,
     ) -> None:
         arguments.check_positive("max_readers", max_readers)
-        secrets = Secrets(token, encryption)
+        secrets = secrets_of(token, encryption)
         _core.parse_endpoint(str(address), "address")
         if model is not None:
             Model(model)  # what can't be updated is refused now

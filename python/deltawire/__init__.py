@@ -119,11 +119,11 @@ def encode(
             significance of another shape, or for a codec that does not use it.
         DeltawireError: a value that the codec can't carry, e.g. NaN ("NotFinite").
     """
-    _check_float32("encode takes", array)
+    arrays.check_float32("what encode takes", array)
     arguments.check_count("min_elements", min_elements)
     arguments.check_spec(spec)
     if significance is not None:
-        _check_float32("significance takes", significance)
+        arrays.check_float32("significance", significance)
         if significance.shape != array.shape:
             raise invalid(
                 f"significance has shape {significance.shape}, the array {array.shape}; give one "
@@ -134,17 +134,6 @@ def encode(
     # ascontiguousarray would turn a scalar array into one of a single dimension.
     contiguous = array if array.flags.c_contiguous else np.ascontiguousarray(array)
     return _core.encode_file(contiguous, spec, min_elements, significance)
-
-
-def _check_float32(what: str, array: np.ndarray) -> None:
-    if not isinstance(array, np.ndarray):
-        raise wrong_dtype(
-            f"{what} a NumPy array, not {type(array).__name__}; convert it with np.asarray"
-        )
-    if array.dtype != np.float32 or not array.dtype.isnative:
-        raise wrong_dtype(
-            f"{what} float32 arrays, not {array.dtype!r}; convert with .astype(np.float32)"
-        )
 
 
 def decode(

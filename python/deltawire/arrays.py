@@ -48,6 +48,15 @@ def as_numpy(name: str, array) -> np.ndarray:
         ) from None
 
 
+def check_float32(what: str, array) -> None:
+    """Raises DTypeError for anything but a NumPy array of float32 in the machine's byte order."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.dtype.isnative:
+        kind = repr(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
+        raise wrong_dtype(
+            f"{what} must be a float32 NumPy array, not {kind}; convert with .astype(np.float32)"
+        )
+
+
 def check_dense(name: str, tensor) -> None:
     """Raises DTypeError for a sparse tensor of PyTorch."""
     if str(tensor.layout) != "torch.strided":

@@ -123,11 +123,7 @@ class Optimizer:
 
 
 def _floats(what: str, array: np.ndarray, writable: bool = False) -> np.ndarray:
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.dtype.isnative:
-        kind = repr(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-        raise wrong_dtype(
-            f"{what} must be a float32 NumPy array, not {kind}; convert with .astype(np.float32)"
-        )
+    arrays.check_float32(what, array)
     if not writable:
         return np.ascontiguousarray(array)
     if not array.flags.c_contiguous or not array.flags.writeable:

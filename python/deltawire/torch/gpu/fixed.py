@@ -1,19 +1,18 @@
 """Codecs whose chunks end where their number of elements says: fp32, bf16, fp16, int8, blockint,
 fp8 and fp4 on a device. Each encodes by one launch, and decodes by one."""
 
-from abc import abstractmethod
 from types import ModuleType
 
 import numpy as np
 import torch
 
-from deltawire.errors import corrupt
+from deltawire.errors import corrupt, make_error
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.kernels import blocks, int8, narrow_floats
 from deltawire.torch.gpu.kernels.launching import BLOCK, launch
 from deltawire.torch.gpu.kernels.launching import blocks as blocks_of
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
-from deltawire.torch.gpu.parts import EncodedPart, check_fixed_ends
+from deltawire.torch.gpu.parts import EncodedPart
 
 CHUNK = 65536  # elements
 GREATEST_STEP = 0x7C010203  # of int8
@@ -32,9 +31,9 @@ class FixedTwin(Twin):
     kernels: ModuleType
     code: torch.dtype
 
-    @abstractmethod
     def bytes_of(self, elements):
-        """Bytes of a chunk of so many elements: a number or an array."""
+        """Bytes of a chunk of so many elements, a number or an array: a code each."""
+        return elements * self.code.itemsize
 
     @property
     def slot_bytes(self) -> int:
@@ -75,7 +74,10 @@ class FixedTwin(Twin):
         assert not parameters
 
     def _check(self, part: EncodedPart, count: int) -> None:
-        check_fixed_ends(part, self.ends(count))
+        for i, (end, wanted) in enumerate(zip(part.ends, self.ends(count), strict=True)):
+            if end != wanted:
+                code = "Truncated" if end < wanted else "Corrupt"
+                raise make_error(code, f"chunk {i} ends at byte {end}, expected {wanted}")
 
 
 # How kernels see the codes of values that are sent as floats of their own.
@@ -97,10 +99,6 @@ class NarrowFloats(FixedTwin):
         """fp16 alone has no codes for other values."""
         return self.name == "fp16"
 
-    def bytes_of(self, elements):
-        """A code each."""
-        return elements * self.code.itemsize
-
     def _form(self) -> dict[str, object]:
         return {"CODE": self.name, "BLOCK": BLOCK}
 
@@ -115,10 +113,6 @@ class Int8(FixedTwin):
     code = torch.int8
     scalars = 1
     greatest_scalar = GREATEST_STEP
-
-    def bytes_of(self, elements):
-        """A byte each."""
-        return elements
 
     def _check(self, part: EncodedPart, count: int) -> None:
         super()._check(part, count)

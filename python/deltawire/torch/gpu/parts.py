@@ -128,14 +128,6 @@ def check_ends(part: EncodedPart) -> None:
         raise corrupt(f"{size - before} bytes follow the last chunk")
 
 
-def check_fixed_ends(part: EncodedPart, ends: Sequence[int]) -> None:
-    """Raises DeltawireError unless the chunks end where `ends` says."""
-    for i, (end, wanted) in enumerate(zip(part.ends, ends, strict=True)):
-        if end != wanted:
-            code = "Truncated" if end < wanted else "Corrupt"
-            raise make_error(code, f"chunk {i} ends at byte {end}, expected {wanted}")
-
-
 def name_not_finite(codec: str, values: torch.Tensor, residual: torch.Tensor | None) -> None:
     """Raises DeltawireError ("NotFinite"), which names the first value that isn't finite."""
     x = values.to(torch.float32)

@@ -1,10 +1,11 @@
 """The thread of a subscriber: it keeps a connection to the publisher, fetches what is new from the
 parent that the publisher names, and offers it to other subscribers."""
 
+import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from deltawire.errors import DeltawireError, make_error, wrong_state
 from deltawire.weights.live.board import Board
@@ -105,31 +106,24 @@ class Following:
 
     def _follow(self) -> None:
         """Follows over one connection to the publisher, until that has an error."""
-        root = self._connect(self._address)
-        try:
+        with self._connection(self._address) as root:
             lost = False
             while not self._closed.is_set():
                 lost = not self._follow_parent(root, self._place(root, lost))
-        finally:
-            self._disconnect(root)
 
     def _follow_parent(self, root: Peer, placed: Placed) -> bool:
         """Fetches from the parent until another one is due. False: this one is of no use."""
         if not placed.parent:
             return self._fetch_from(root, root, placed)
-        parent = None
         try:
-            parent = self._connect(placed.parent)
-            return self._fetch_from(root, parent, placed)
+            with self._connection(placed.parent) as parent:
+                return self._fetch_from(root, parent, placed)
         except DeltawireError as error:
             if root.closed:
                 raise
             self._set_problem(error)
             self._rest()
             return error.code == "Io"  # a full cache is not the parent's fault
-        finally:
-            if parent is not None:
-                self._disconnect(parent)
 
     def _fetch_from(self, root: Peer, parent: Peer, placed: Placed) -> bool:
         """Fetches until the publisher names another parent. False: this one lags."""
@@ -201,19 +195,20 @@ class Following:
             self.problem = problem
             self.changed.notify_all()
 
-    def _connect(self, address: str) -> Peer:
+    @contextlib.contextmanager
+    def _connection(self, address: str) -> Iterator[Peer]:
         peer = Peer(address, self._secrets)
         with self.changed:
             self._peers.append(peer)
         if self._closed.is_set():
             peer.close()
-        return peer
-
-    def _disconnect(self, peer: Peer) -> None:
-        peer.close()
-        with self.changed:
-            self._peers.remove(peer)
-            self._received += peer.received
+        try:
+            yield peer
+        finally:
+            peer.close()
+            with self.changed:
+                self._peers.remove(peer)
+                self._received += peer.received
 
 
 class Lag:

@@ -6,14 +6,6 @@ from deltawire.weights.store.model_tensors import Model
 from deltawire.weights.store.stored_model import Entry, tensor_bytes
 
 
-class StagedTensor(Entry):
-    """A tensor's copy."""
-
-    def read(self) -> np.ndarray:
-        """Its bytes."""
-        return self.data
-
-
 class StagedModel:
     """Copies of a model's tensors, in memory that is used again for the next copy.
 
@@ -23,7 +15,7 @@ class StagedModel:
     """
 
     def __init__(self) -> None:
-        self.tensors: dict[str, StagedTensor] = {}
+        self.tensors: dict[str, Entry] = {}
         self.tied: dict[str, str] = {}
 
     def copy(self, model: Model) -> None:
@@ -36,5 +28,5 @@ class StagedModel:
             if data is None or len(data) != size:
                 data = np.empty(size, np.uint8)
             tensor.copy_to(data)
-            copies[name] = StagedTensor(tensor.dtype, tensor.shape, data)
+            copies[name] = Entry(tensor.dtype, tensor.shape, data)
         self.tensors, self.tied = copies, dict(model.tied)

@@ -20,6 +20,10 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
     data: np.ndarray
 
+    def read(self) -> np.ndarray:
+        """Its bytes, as those of a model's tensor."""
+        return self.data
+
 
 class TensorDigest(NamedTuple):
     """What a model's digest takes of a tensor.

@@ -6,6 +6,8 @@ Each has `model` (what to call with a batch), `take_step` (instead of optimizer.
 and `close`.
 """
 
+from collections.abc import Callable
+
 import deltawire.torch
 import torch
 import torch.distributed as dist
@@ -17,40 +19,26 @@ from lab.demo.settings import Settings
 from lab.ranks.links import BURST_BYTES, ring_bytes
 
 
-def _shaped_link(settings: Settings):
-    """How the transport shapes its link; None if the link is real or not limited."""
-    if settings.bytes_per_second is None or settings.namespaces:
-        return None
-    return deltawire.LinkShape(settings.bytes_per_second, BURST_BYTES)
+def _nothing() -> None:
+    """What is left to exchange after the last step, where every step has exchanged its own."""
 
 
-class _Exchange:
-    """The base of exchanges of gradients during the backward pass."""
+class _DeltawireExchange:
+    """Through the hook or LocalSteps. Bytes are the transport's, with headers and votes.
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self.model = model
-        self._optimizer = optimizer
-
-    def take_step(self) -> None:
-        """Takes the optimizer's step; the gradients have already been exchanged."""
-        self._optimizer.step()
-
-    def finish(self) -> None:
-        """Nothing is left to exchange."""
-
-    def error_text(self, cause: Exception) -> str:
-        """What the training loop's exception means."""
-        return str(cause)
-
-
-class _DeltawireExchange(_Exchange):
-    """The base of exchanges with the hook and with LocalSteps. Bytes are the transport's, with
-    headers and votes."""
+    Args:
+        model, take_step, finish: see above.
+        session: the hook or LocalSteps.
+    """
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, session: object
+        self,
+        model: torch.nn.Module,
+        session: object,
+        take_step: Callable[[], object],
+        finish: Callable[[], object] = _nothing,
     ) -> None:
-        super().__init__(model, optimizer)
+        self.model, self.take_step, self.finish = model, take_step, finish
         self._session = session
         self._bytes_at_start = session.metrics()["traffic_bytes_sent"]
 
@@ -71,69 +59,16 @@ class _DeltawireExchange(_Exchange):
         self._session.close()
 
 
-class HookExchange(_DeltawireExchange):
-    """Gradients, in every step, through deltawire.torch.register."""
-
-    def __init__(
-        self,
-        model: DistributedDataParallel,
-        optimizer: torch.optim.Optimizer,
-        method: Method,
-        settings: Settings,
-        interface: str,
-    ) -> None:
-        by_rule = settings.by_rule(method)
-        takes_optimizer = by_rule or deltawire.uses_significance(method.spec)
-        session = deltawire.torch.register(
-            model,
-            method.spec,
-            timeout=settings.timeout,
-            interface=interface,
-            link=_shaped_link(settings),
-            optimizer=optimizer if takes_optimizer else None,
-            momentum="rate" if by_rule else "optimizer",
-        )
-        super().__init__(model, optimizer, session)
-
-
-class LocalStepsExchange(_DeltawireExchange):
-    """Weight updates after a few steps of each rank's own optimizer."""
-
-    def __init__(
-        self,
-        network: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        method: Method,
-        settings: Settings,
-        interface: str,
-    ) -> None:
-        trainer = deltawire.torch.LocalSteps(
-            network,
-            optimizer,
-            steps=method.local_steps,
-            reducer=method.spec,
-            timeout=settings.timeout,
-            interface=interface,
-            link=_shaped_link(settings),
-        )
-        super().__init__(network, optimizer, trainer)
-
-    def take_step(self) -> None:
-        """Takes the optimizer's step, and after the last of a round exchanges."""
-        self._session.step()
-
-    def finish(self) -> None:
-        """Exchanges the changes of a last, shorter round."""
-        self._session.exchange()
-
-
-class PlainExchange(_Exchange):
+class _PlainExchange:
     """DDP's own all-reduce. Its bytes are calculated: the ring's, without any header."""
+
+    finish = staticmethod(_nothing)
+    error_text = staticmethod(str)
 
     def __init__(
         self, model: DistributedDataParallel, optimizer: torch.optim.Optimizer, settings: Settings
     ) -> None:
-        super().__init__(model, optimizer)
+        self.model, self._optimizer = model, optimizer
         world_size = dist.get_world_size()
         rate = None if settings.namespaces else settings.bytes_per_second
         self._link = ModelledLink(world_size, rate)
@@ -144,7 +79,7 @@ class PlainExchange(_Exchange):
 
     def take_step(self) -> None:
         """Takes the optimizer's step and counts it."""
-        super().take_step()
+        self._optimizer.step()
         self._steps += 1
 
     def last_record(self) -> dict:
@@ -171,11 +106,27 @@ def make_exchange(
     method: Method,
     settings: Settings,
     interface: str,
-) -> HookExchange | LocalStepsExchange | PlainExchange:
+) -> _DeltawireExchange | _PlainExchange:
     """Sets up the method's exchange; every rank calls it."""
+    link = None  # the transport shapes it, unless it is real or not limited
+    if settings.bytes_per_second is not None and not settings.namespaces:
+        link = deltawire.LinkShape(settings.bytes_per_second, BURST_BYTES)
+    connection = {"timeout": settings.timeout, "interface": interface, "link": link}
     if method.local_steps:
-        return LocalStepsExchange(network, optimizer, method, settings, interface)
+        trainer = deltawire.torch.LocalSteps(
+            network, optimizer, steps=method.local_steps, reducer=method.spec, **connection
+        )
+        return _DeltawireExchange(network, trainer, trainer.step, trainer.exchange)
     model = DistributedDataParallel(network)
     if method.spec is None:
-        return PlainExchange(model, optimizer, settings)
-    return HookExchange(model, optimizer, method, settings, interface)
+        return _PlainExchange(model, optimizer, settings)
+    by_rule = settings.by_rule(method)
+    takes_optimizer = by_rule or deltawire.uses_significance(method.spec)
+    hook = deltawire.torch.register(
+        model,
+        method.spec,
+        optimizer=optimizer if takes_optimizer else None,
+        momentum="rate" if by_rule else "optimizer",
+        **connection,
+    )
+    return _DeltawireExchange(model, hook, optimizer.step)

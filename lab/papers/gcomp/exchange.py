@@ -1,7 +1,6 @@
 """DDP over slow links: the time of an all-reduce alone, and of whole steps."""
 
 import contextlib
-import dataclasses
 import statistics
 import time
 
@@ -21,17 +20,6 @@ _SECONDS = 600.0
 _SETTLING = 3  # steps before the gradients that the all-reduce is measured with
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What a rank measures: `steps` of a network, or of all-reduces of its gradients."""
-
-    spec: str
-    whole_steps: bool
-    size: str
-    seed: int
-    steps: int
-
-
 def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
     """Milliseconds of an all-reduce or of a step.
 
@@ -40,29 +28,29 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
         NamespaceError: this machine has no namespaces for us.
     """
     workers = cell["workers"] or scale["workers"]
-    job = Job(cell["spec"], cell["whole_steps"], scale["size"], seed, scale["steps"])
     rate = parse_link(cell["link"] or scale["link"]).bytes_per_second
     with Namespaces(workers, rate) as namespaces, Launcher(run, workers, namespaces) as ranks:
-        ranks.start(job)
+        ranks.start(scale, cell, seed)
         (found,) = ranks.messages(_SECONDS)
         return found
 
 
-def run(place: Place, line: Line, job: Job) -> None:
+def run(place: Place, line: Line, scale: Settings, cell: Settings, seed: int) -> None:
     """Measures on one rank; rank 0 sends the results."""
+    spec = cell["spec"]
     with process_group(place, _SECONDS):
-        training = make_training("lenet5", job.size, job.seed + place.rank)
+        training = make_training("lenet5", scale["size"], seed + place.rank)
         for parameter in training.network.parameters():
             dist.broadcast(parameter.detach(), 0)  # as DDP will, but before the settling
         optimizer = make_optimizer(training, "sgd")
         model = DistributedDataParallel(training.network)
         with contextlib.ExitStack() as ending:
-            if job.spec != PLAIN and place.ranks > 1:
+            if spec != PLAIN and place.ranks > 1:
                 hook = deltawire.torch.register(
                     model,
-                    job.spec,
+                    spec,
                     interface=place.address,
-                    optimizer=optimizer if deltawire.uses_significance(job.spec) else None,
+                    optimizer=optimizer if deltawire.uses_significance(spec) else None,
                 )
                 ending.callback(hook.close)
 
@@ -90,10 +78,10 @@ def run(place: Place, line: Line, job: Job) -> None:
                 loss.backward()
 
             began, times = 0.0, []
-            for number in range(1 + job.steps):
+            for number in range(1 + scale["steps"]):
                 dist.barrier()
                 began = time.perf_counter()
-                (step if job.whole_steps else all_reduce)(_SETTLING + number)
+                (step if cell["whole_steps"] else all_reduce)(_SETTLING + number)
                 times.append(1e3 * (time.perf_counter() - began))
             dist.barrier()
         timed = times[1:]

@@ -54,8 +54,6 @@ def test_a_gradient_is_the_mean_over_its_rows(small):
 def test_bits_of_keys_by_hand():
     gradient = np.zeros(1000, np.float32)
     gradient[[343, 575, 578]] = 4, -2, 2  # figure 3 of the paper: gaps of 231 and 2
-    bits = keys.KeyBits("fastsgd:b=2,tau=128,l=2")
-    bits.add(gradient)
-    bits.add(np.zeros(1000, np.float32))
-    assert (bits.bits, bits.keys) == (8 + 16, 3)
-    assert np.isnan(keys.KeyBits("fastsgd").each())
+    spec = "fastsgd:b=2,tau=128,l=2"
+    assert keys.keys_of(gradient, spec) == (3, 8 + 16)
+    assert keys.keys_of(np.zeros(1000, np.float32), spec) == (0, 0)

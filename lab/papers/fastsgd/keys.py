@@ -6,7 +6,6 @@ with each size of the length flag and with `keys=auto`, and by `sketchml`, and t
 are divided by their number. Training uses the uncompressed gradients.
 """
 
-import dataclasses
 import json
 import math
 import tempfile
@@ -28,25 +27,12 @@ _SPECS = {f"l{flag}": f"fastsgd:tau=128,l={flag}" for flag in (1, 2, 3, 4, 5)}
 _SPECS |= {"auto": "fastsgd:tau=128,keys=auto", "sketchml": "sketchml"}
 
 
-@dataclasses.dataclass
-class KeyBits:
-    """The bits that a codec spends on keys."""
-
-    spec: str
-    bits: int = 0
-    keys: int = 0
-
-    def add(self, gradient: np.ndarray) -> None:
-        """Adds one gradient's bits."""
-        data = deltawire.encode(gradient, self.spec, min_elements=0)
-        self.keys += int(np.count_nonzero(deltawire.decode(data)))
-        listed = said_by(DELTAWIRE, "inspect", "--json", "-", given=data)
-        sections = {each["name"]: each["bits"] for each in json.loads(listed)["sections"]}
-        self.bits += sections.get("keys", 0)
-
-    def each(self) -> float:
-        """Bits per key; NaN if there was none."""
-        return self.bits / self.keys if self.keys else math.nan
+def keys_of(gradient: np.ndarray, spec: str) -> tuple[int, int]:
+    """How many keys a codec sends of a gradient, and the bits that it spends on them."""
+    data = deltawire.encode(gradient, spec, min_elements=0)
+    listed = said_by(DELTAWIRE, "inspect", "--json", "-", given=data)
+    sections = {each["name"]: each["bits"] for each in json.loads(listed)["sections"]}
+    return int(np.count_nonzero(deltawire.decode(data))), sections.get("keys", 0)
 
 
 def gradient_of(rows: SparseRows, chosen: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -98,11 +84,11 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
         head = Path(folder) / "head.libsvm"
         head.write_text("".join(islice(text, round(0.07 * rows))))
         trained = load_sparse_rows(head, features)
-    every = {name: KeyBits(spec) for name, spec in _SPECS.items()}
+    sums = {name: np.zeros(2, np.int64) for name in _SPECS}
     values = 0
     for gradient in gradients(trained, scale["workers"]):
         values += gradient.size
-        for each in every.values():
-            each.add(gradient)
-    found = {name: each.each() for name, each in every.items()}
-    return {**found, "gap": values / max(every["auto"].keys, 1)}
+        for name, spec in _SPECS.items():
+            sums[name] += keys_of(gradient, spec)
+    found = {name: bits / keys if keys else math.nan for name, (keys, bits) in sums.items()}
+    return {**found, "gap": values / max(sums["auto"][0], 1)}

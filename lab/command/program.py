@@ -20,30 +20,21 @@ def main_of(
     parse: Callable[[list[str]], Any],
     run: Callable[[Any], int | None],
     *failures: type[Exception],
+    interrupted: str = "interrupted",
 ) -> Callable[[list[str] | None], int]:
     """The `main` of `python -m PROGRAM`: it parses the arguments (None: the command line's), runs,
-    and returns the exit status, see `exit_status`."""
+    and returns what `run` returned, or 0 for None. If that raises one of `failures`, returns 1;
+    after Ctrl-C, 130. A line on standard error says why."""
 
     def main(arguments: list[str] | None = None) -> int:
         given = parse(sys.argv[1:] if arguments is None else arguments)
-        return exit_status(program, lambda: run(given), *failures)
+        try:
+            return run(given) or 0
+        except failures as cause:
+            print(f"{program}: {cause}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print(f"{program}: {interrupted}", file=sys.stderr)
+            return 130
 
     return main
-
-
-def exit_status(
-    program: str,
-    work: Callable[[], int | None],
-    *failures: type[Exception],
-    interrupted: str = "interrupted",
-) -> int:
-    """Does the work and returns its result, or 0 for None. If it raises one of `failures`, returns
-    1; after Ctrl-C, 130. A line on standard error says why."""
-    try:
-        return work() or 0
-    except failures as cause:
-        print(f"{program}: {cause}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"{program}: {interrupted}", file=sys.stderr)
-        return 130

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lab.command.files import write_whole
 from lab.command.paths import REPOSITORY, CommandFailed
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.images import DataError
 from lab.papers.declaration import Paper
 from lab.papers.page import Page
@@ -122,17 +122,18 @@ def make_page(given: argparse.Namespace) -> int:
     return 0
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 with all runs, 1 if some failed, 130 after Ctrl-C."""
-    given = parse(sys.argv[1:] if arguments is None else arguments)
-    work = make_page if given.paper == "page" else run_paper
-    return exit_status(
-        "lab.papers",
-        lambda: work(given),
-        ResultsError,
-        interrupted="interrupted; finished runs are kept, and the same command goes on",
-    )
+def run(given: argparse.Namespace) -> int:
+    """Exit status: 0 with all runs, 1 if some failed."""
+    return make_page(given) if given.paper == "page" else run_paper(given)
 
+
+main = main_of(
+    "lab.papers",
+    parse,
+    run,
+    ResultsError,
+    interrupted="interrupted; finished runs are kept, and the same command goes on",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

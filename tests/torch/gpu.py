@@ -8,10 +8,13 @@ import copy
 import importlib.util
 import os
 import signal
+import time
 
+import models
 import pytest
 import ranks
 import torch
+from deltawire.errors import DeltawireError
 from host_twin import LIBRARY, HostTwin
 from models import Net, wrapped
 
@@ -75,6 +78,21 @@ def kill_a_rank_of(endless, *args):
         assert closing < ranks.AT_ONCE
 
 
+def until_another_ends(door, report, step, first=3):
+    """Of a rank that calls `step(number)` until another rank's end is an error: (suspect, text,
+    seconds that closing took). It reports "training" before step `first`."""
+    try:
+        for number in range(1_000_000):
+            if number == first:
+                report("training")
+            step(number)
+    except DeltawireError as error:
+        began = time.monotonic()
+        door.close()
+        return error.suspect, str(error), time.monotonic() - began
+    return None
+
+
 class OnDevice(Net):
     """The network, with inputs, outputs and loss on the device."""
 
@@ -99,9 +117,7 @@ class Given(Net):
 
 
 def batch(rank, step, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(1000 * rank + step)
-    x, y = (torch.randn(8, 64, generator=generator) for _ in range(2))
-    return x.to(DEVICE, dtype), y.to(DEVICE, dtype)
+    return [each.to(DEVICE, dtype) for each in models.batch(rank, step)]
 
 
 def backward(model, rank, step, dtype=torch.float32):

@@ -45,20 +45,14 @@ def test_nan_is_the_same_error_on_every_rank(twins):
 
 
 def endless(rank, world_size, report, twins):
-    """Trains until another rank's end is an error."""
     model = wrapped(OnDevice())
     hook = deltawire.torch.register(model, "3lc", timeout=60, twins=twins)
-    try:
-        for step in range(1_000_000):
-            if step == 3:
-                report("training")
-            backward(model, rank, step)
-            descend(model)
-    except DeltawireError as error:
-        began = time.monotonic()
-        hook.close()
-        return error.suspect, str(error), time.monotonic() - began
-    return None
+
+    def step(number):
+        backward(model, rank, number)
+        descend(model)
+
+    return gpu.until_another_ends(hook, report, step)
 
 
 @gpu.staged_or_on_twins

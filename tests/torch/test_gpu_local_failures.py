@@ -39,19 +39,13 @@ def test_nan_is_the_same_error_on_every_rank(options):
 
 
 def endless(rank, world_size, report):
-    """Trains until another rank's end is an error."""
     ours = Side(OnDevice(), sgd, "3lc:s=1.75", timeout=60, overlap=1)
-    try:
-        for step in range(1_000_000):
-            if step == 2 * STEPS:
-                report("training")
-            backward(ours.model, rank, step)
-            ours.trainer.step()
-    except DeltawireError as error:
-        began = time.monotonic()
-        ours.trainer.close()
-        return error.suspect, str(error), time.monotonic() - began
-    return None
+
+    def step(number):
+        backward(ours.model, rank, number)
+        ours.trainer.step()
+
+    return gpu.until_another_ends(ours.trainer, report, step, first=2 * STEPS)
 
 
 def test_a_killed_rank_is_named_at_once():

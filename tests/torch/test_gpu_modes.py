@@ -49,29 +49,6 @@ def test_a_cuda_graph_is_refused_by_name():
             staging.load(0, doubled, pytest.fail, pytest.fail)
 
 
-def traced(rank, world_size, report, folder):
-    """Whether what rank 0 has recorded are the second step's means, bit for bit."""
-    model = wrapped(OnDevice())
-    hook = deltawire.torch.register(model, "3lc")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    deltawire.torch.trace(model, folder, optimizer=optimizer, steps=[2])
-    means = []
-    for step in range(3):
-        backward(model, rank, step)
-        means.append([parameter.grad.cpu().numpy() for parameter in model.parameters()])
-        optimizer.step()
-    hook.close()
-    if rank > 0:
-        return True
-    (step,) = deltawire.read_trace(folder)
-    found = [each.values for each in step.gradients]
-    return all(a.tobytes() == b.tobytes() for a, b in zip(found, means[1], strict=True))
-
-
-def test_gradients_are_recorded(tmp_path):
-    assert results(traced, 2, str(tmp_path / "trace")) == [True, True]
-
-
 def group_of(rank, backend):
     """(a process group of this backend, the error's text if NCCL refuses two ranks on a GPU)."""
     # To NCCL these are two hosts: it refuses two ranks of a host on one GPU.

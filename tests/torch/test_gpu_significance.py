@@ -2,6 +2,7 @@
 what the core says of the same moments on the CPU; so are the means."""
 
 import copy
+import itertools
 
 import deltawire.torch
 import gpu
@@ -81,23 +82,24 @@ def test_what_is_cut_is_what_the_cpu_cuts():
 
 
 def recorded(rank, world_size, report, folder):
-    """A trace of a model on the device has the significance, too."""
+    """Whether what rank 0 has recorded are the third step's means and significance, bit for bit."""
     model = wrapped(OnDevice())
     hook = deltawire.torch.register(model, "3lc")
     optimizer = OPTIMIZERS["adam"](model.parameters())
     deltawire.torch.trace(model, folder, optimizer=optimizer, steps=[3], significance=True)
-    seen = []
     for step in range(3):
         backward(model, rank, step)
-        seen.append([significance_of(optimizer, each).cpu().numpy() for each in model.parameters()])
+        means = [each.grad.cpu().numpy() for each in model.parameters()]
+        seen = [significance_of(optimizer, each).cpu().numpy() for each in model.parameters()]
         optimizer.step()
     hook.close()
     if rank > 0:
         return True
     (step,) = deltawire.read_trace(folder)
-    pairs = zip([each.significance for each in step.gradients], seen[2], strict=True)
+    found = [each.values for each in step.gradients], [each.significance for each in step.gradients]
+    pairs = zip(itertools.chain(*found), [*means, *seen], strict=True)
     return all(one.tobytes() == other.tobytes() for one, other in pairs)
 
 
-def test_a_trace_has_the_significance(tmp_path):
+def test_a_trace_has_the_gradients_and_their_significance(tmp_path):
     assert results(recorded, 2, str(tmp_path / "trace")) == [True, True]

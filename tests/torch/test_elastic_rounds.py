@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from host_twin import LIBRARY, HostTwin
 from ports import kept_port
+from rank_threads import in_threads
 
 SECRET = "a secret of the tests, of no special length"
 NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
@@ -61,14 +62,7 @@ def on_ranks(world_size: int, run) -> list:
         except deltawire.DeltawireError as error:
             found[rank] = error
 
-    with kept_port() as port:
-        at = f"127.0.0.1:{port}"
-        threads = [threading.Thread(target=call, args=(r, at)) for r in range(world_size)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join(LIMIT)
-            assert not each.is_alive(), "a rank does not end"
+    in_threads(call, world_size, LIMIT)
     return found
 
 

@@ -51,7 +51,7 @@ def test_a_silent_clients_layout_is_sent_again():
 
 
 @pytest.mark.parametrize("down", ["3lc", None])
-def test_a_restarted_client_asks_for_the_layout_and_gets_it(down):
+def test_a_restarted_client_asks_for_the_model_and_gets_it_with_the_layout(down):
     server = rounds.Server(made(), down=down)
     server.begin()
     exchange(server, rounds.Client("fp32"), "ann", 1.0)
@@ -63,7 +63,9 @@ def test_a_restarted_client_asks_for_the_layout_and_gets_it(down):
     assert caught.value.code == "State" and restarted.layout is None
     full = server.download("ann", full=True)
     assert full.layout is not None
-    assert list(restarted.receive(full)) == NAMES
+    model = restarted.receive(full)
+    assert list(model) == NAMES
+    server.take("ann", restarted.reply(model, 1))
 
 
 def test_a_state_keeps_the_layout():

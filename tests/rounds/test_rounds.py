@@ -225,19 +225,6 @@ def test_an_unchanged_model_costs_nothing_and_a_small_change_little():
     assert client.receive(dataclasses.replace(full)) is not model
 
 
-def test_a_client_that_lost_its_state_asks_for_the_full_model_in_the_same_round():
-    server, client, model = begun()
-    server.take("ann", client.reply(added(model, made(1)), 1))
-    server.finish()
-    server.begin()
-    restarted = rounds.Client("sbc:p=1%")
-    with pytest.raises(deltawire.DeltawireError, match="ask the server for the full") as caught:
-        restarted.receive(server.download("ann"))
-    assert caught.value.code == "State"
-    model = restarted.receive(server.download("ann", full=True))
-    server.take("ann", restarted.reply(model, 1))
-
-
 def test_momentum_and_models_that_do_not_fit_are_refused_before_anything_changes():
     with pytest.raises(deltawire.InvalidArgumentError, match="by name, in a dict"):
         rounds.Server(None)

@@ -44,7 +44,6 @@ def as_written_out(rank, world_size, report, cases):
         turns = [math.ceil((n + 1) * STEPS / len(parts)) for n in range(len(parts))]
         for step in range(14):
             train(trainer, model, rank, [step])
-            twin.zero_grad()
             backward(twin, rank, step)
             theirs.step()
             by_hand.stepped()

@@ -74,7 +74,6 @@ def beside_trainers_of_parts(rank, world_size, report):
     parts = trainers_of_parts(twin, options)
     for step in range(2 * STEPS + 2):
         for net, theirs in ((model, [trainer]), (twin, parts)):
-            net.zero_grad()
             backward(net, rank, step)
             for each in theirs:
                 each.step()
@@ -107,7 +106,6 @@ def whole_and_in_thirds(rank, world_size, report):
         )
         prints = []
         for step in range(5):
-            model.zero_grad()
             backward(model, rank, step)
             trainer.step()
             prints.append((trainer.round, trainer.local_steps, len(trainer.step_records)))

@@ -46,7 +46,6 @@ def adam(model):
 
 
 def local_step(model, optimizer, rank, step):
-    optimizer.zero_grad()
     backward(model, rank, step)
     optimizer.step()
 
@@ -60,7 +59,6 @@ def one_step_a_round(rank, world_size, report):
     worst = 0.0
     for step in range(6):
         local_step(plain, theirs, rank, step)
-        optimizer.zero_grad()
         backward(module, rank, step)
         trainer.step()
         for ours, other in zip(module.parameters(), plain.parameters(), strict=True):
@@ -88,7 +86,6 @@ def average_by_hand(rank, world_size, report, optimizer_of):
         for step in range(number * LOCAL_STEPS, (number + 1) * LOCAL_STEPS):
             local_step(by_hand, theirs, rank, step)
             assert trainer.local_steps == step % LOCAL_STEPS
-            optimizer.zero_grad()
             backward(module, rank, step)
             trainer.step()
         for before, parameter in zip(start, by_hand.parameters(), strict=True):
@@ -126,7 +123,6 @@ def train(rank, world_size, report, specs):
         prints, statistics = [fingerprint(model)], []
         unused = model.unused.weight.detach().clone()
         for step in range(2 * ROUNDS):
-            optimizer.zero_grad()
             backward(model, rank, step)
             trainer.step()
             if step % 2 == 0:
@@ -164,7 +160,6 @@ def masked_momentum(rank, world_size, report, optimizer_of, key, spec, masks):
     )
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for step in range(2):
-        optimizer.zero_grad()
         backward(model, rank, step)
         trainer.step()
     counts, strided = {"kept": 0, "masked": 0}, 0
@@ -224,7 +219,6 @@ def changing_steps(rank, world_size, report):
 
     def train(steps):
         for _ in range(steps):
-            optimizer.zero_grad()
             backward(model, rank, trainer.round)
             trainer.step()
             rounds.append(trainer.round)
@@ -265,12 +259,8 @@ def alone_and_with_closure(rank, world_size, report):
     model, twin = Net(), Net()
     optimizer, theirs = (torch.optim.SGD(m.parameters(), lr=0.05) for m in (model, twin))
 
-    def closure():
-        optimizer.zero_grad()
-        return backward(model, rank, 0)
-
     with deltawire.torch.LocalSteps(model, optimizer, steps=1, reducer="fp32") as trainer:
-        losses = [trainer.step(closure) for _ in range(3)]
+        losses = [trainer.step(lambda: backward(model, rank, 0)) for _ in range(3)]
     for _ in range(3):
         local_step(twin, theirs, rank, 0)
     gap = max(

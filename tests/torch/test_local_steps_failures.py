@@ -108,7 +108,6 @@ def train_until_it_fails(rank, world_size, report, timeout, fault):
                 report("training")
             if step >= 6 and rank == VICTIM:
                 fault(trainer, optimizer, model, report)
-            optimizer.zero_grad()
             backward(model, rank, step)
             before = fingerprint(model)
             trainer.step()

@@ -35,7 +35,6 @@ def diloco_by_hand(rank, world_size, report):
         steps = range(number * STEPS, (number + 1) * STEPS)
         train(trainer, model, rank, steps)
         for step in steps:
-            twin.zero_grad()
             backward(twin, rank, step)
             theirs.step()
         for i, parameter in enumerate(twin.parameters()):

@@ -113,7 +113,6 @@ def uneven_steps(rank, world_size, report):
     def train(steps):
         for step in [next(batches) for _ in range(steps)]:
             for net in (model, twin):
-                net.zero_grad()
                 backward(net, rank, step)
             trainer.step()
             theirs.step()
@@ -155,7 +154,6 @@ def code_of_the_page(rank, world_size, report):
     exec(DILOCO.replace("steps=500", "steps=4"), names)
     with names["trainer"] as trainer:
         for step in range(6):
-            model.zero_grad()
             backward(model, rank, step)
             trainer.step()
         trainer.exchange()

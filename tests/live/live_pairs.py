@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from deltawire import _core, live
 from deltawire.weights.live import messages
-from deltawire.weights.live.connection import Connection, Secrets, secrets_of
+from deltawire.weights.live.connection import Connection, secrets_of
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
+SECRETS = secrets_of(TOKEN, None)
 ANYWHERE = "127.0.0.1:0"
 
 
@@ -42,15 +43,10 @@ def subscriber_of(model: object, publisher: live.Publisher, **settings) -> live.
     return live.Subscriber(model, publisher.address, token=TOKEN, **settings)
 
 
-def secrets(encryption: str | None = None) -> Secrets:
-    """Those of the tests' publishers."""
-    return secrets_of(TOKEN, encryption)
-
-
 def reader_by_hand(address: str, hello: bytes = messages.hello()) -> Connection:
     """A line to a server, on which the first message was sent."""
     where = _core.parse_endpoint(address, "address")
-    line = Connection(_core.call_at_door(where, *secrets(), 20_000), "the publisher")
+    line = Connection(_core.call_at_door(where, *SECRETS, 20_000), "the publisher")
     line.send(hello)
     return line
 

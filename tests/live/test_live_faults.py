@@ -21,12 +21,12 @@ from deltawire.weights.store import download
 
 from tests.live.changing_relay import Relay
 from tests.live.live_pairs import (
+    SECRETS,
     TOKEN,
     publish,
     publisher_of,
     reader_by_hand,
     same,
-    secrets,
     subscriber_of,
     train,
     wait_until,
@@ -242,10 +242,10 @@ def test_a_silent_server(monkeypatch) -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()
         with pytest.raises(DeltawireError) as error:
-            peer.Peer(address, secrets())
+            peer.Peer(address, SECRETS)
         assert error.value.code == "Timeout" and time.monotonic() - began < 20
     with pytest.raises(DeltawireError, match=f"nobody listens at {address}") as error:
-        peer.Peer(address, secrets())
+        peer.Peer(address, SECRETS)
     assert error.value.code == "PeerLost"
 
 
@@ -253,7 +253,7 @@ def test_a_reader_that_says_nothing_more(monkeypatch) -> None:
     """Has its connection ended."""
     monkeypatch.setattr(server, "IDLE_SECONDS", 2.0)
     with publisher_of(weights()) as publisher:
-        silent = peer.Peer(publisher.address, secrets())
+        silent = peer.Peer(publisher.address, SECRETS)
         silent.place(messages.Place(-1, 0, "", False))
         assert len(publisher.readers()) == 1
         wait_until(lambda: not publisher.readers(), "it was dropped")

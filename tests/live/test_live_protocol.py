@@ -15,11 +15,11 @@ from deltawire.weights.store.manifest import Manifest, StoredFile, Version
 from deltawire.weights.store.memory import Memory
 
 from tests.live.live_pairs import (
+    SECRETS,
     publish,
     publisher_of,
     reader_by_hand,
     same,
-    secrets,
     subscriber_of,
     weights,
 )
@@ -143,7 +143,7 @@ class HostileServer:
     """Knows the token, and answers every request with the same bytes."""
 
     def __init__(self) -> None:
-        self._door = _core.open_door(_core.Listener("127.0.0.1", 0), *secrets())
+        self._door = _core.open_door(_core.Listener("127.0.0.1", 0), *SECRETS)
         self.address = "{}:{}".format(*self._door.endpoint)
         self.reply = b""
         self._closed = False
@@ -172,7 +172,7 @@ def test_a_reply_longer_than_any() -> None:
     try:
         for kind in (messages.DATA, messages.MANIFEST, messages.NOTHING, 99):
             hostile.reply = messages.frame(kind, bytes(2000))
-            reader = peer.Peer(hostile.address, secrets())
+            reader = peer.Peer(hostile.address, SECRETS)
             with pytest.raises(DeltawireError, match="2001 bytes is too long") as error:
                 reader.read("a", 0, 1000)
             assert error.value.code == "Limit" and reader.closed and not reader.received
@@ -188,7 +188,7 @@ def test_a_reader_survives_hostile_servers() -> None:
     try:
         for number in range(600):
             hostile.reply = mutated(REPLIES[number % len(REPLIES)], draw)
-            reader = peer.Peer(hostile.address, secrets())
+            reader = peer.Peer(hostile.address, SECRETS)
             call, *given = (
                 (reader.place, Place(0, 0, "", False)),
                 (reader.wait, RUN, 0, 0),
@@ -244,7 +244,7 @@ def test_version_1_at_either_end(monkeypatch) -> None:
     monkeypatch.setattr(peer, "CALL_SECONDS", 2.0)
     with contextlib.closing(OldServer()) as old:
         with pytest.raises(DeltawireError, match="another version of deltawire") as error:
-            peer.Peer(old.address, secrets())
+            peer.Peer(old.address, SECRETS)
         assert error.value.code in ("Unauthorized", "Timeout")
     with publisher_of(weights()) as publisher:
         host, port = publisher.address.rsplit(":", 1)
@@ -255,9 +255,9 @@ def test_version_1_at_either_end(monkeypatch) -> None:
 
 def test_what_has_no_deadline_left() -> None:
     """Neither end waits any longer; whoever hangs up is noticed at once."""
-    door = _core.open_door(_core.Listener("127.0.0.1", 0), *secrets())
+    door = _core.open_door(_core.Listener("127.0.0.1", 0), *SECRETS)
     call = threading.Thread(
-        target=lambda: lines.append(_core.call_at_door(door.endpoint, *secrets(), 20_000))
+        target=lambda: lines.append(_core.call_at_door(door.endpoint, *SECRETS, 20_000))
     )
     lines: list[_core.Line] = []
     call.start()

@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 142_821,
-    "library (src, include, python), lines": 110_601,
+    "product code, lines": 142_576,
+    "library (src, include, python), lines": 110_463,
     "library, files": 759,
-    "of it python, lines": 31_566,
-    "lab, lines": 11_081,
-    "tests without golden files and traces, lines": 104_744,
+    "of it python, lines": 31_428,
+    "lab, lines": 10_976,
+    "tests without golden files and traces, lines": 104_682,
     "files tracked": 3_360,
 }
 

@@ -21,7 +21,7 @@ std::vector<OptimizerTraits> optimizers() {
           named("NAdam", 0, 0.9),
           named("Adafactor", 0, 0),
           named("Lion", 0, 0.9),
-          named("Muon", 0.95, 0),
+          named("muon.MuonWithAuxAdam", 0.95, 0.9),
           named("AdamWScheduleFree", 0, 0.9),
           named("Adamax", 0, 0.9),
           named("Rprop", 0, 0),
@@ -61,7 +61,7 @@ std::string line(std::string_view spec) {
 // others with beta1 and without, another class of AdamW's name.
 constexpr std::string_view kNothing = ". . . . . . . . . . . . . .";
 constexpr std::string_view kLate = "R R! .x .x 0! 0! .!x .x .!x .!x .!x .!x .x .!x";
-constexpr std::string_view kSpikes = ". . .! .! E! E! .! .! .! . .! .! . .!";
+constexpr std::string_view kSpikes = ". . .! .! E! E! .! .! .! .! .! .! . .!";
 
 TEST(OptimizerRules, OfEveryCodec) {
   const std::map<std::string_view, std::string_view> others = {

@@ -15,7 +15,7 @@ tenths of its test text; the loss, in nats a byte, is that of the last tenth.
 Rows are kept in the --out folder, in rows.json, and the same command goes on with those that are
 missing there, with --minutes also in the midst of a row; `lab.probes.frontier` draws them. Of the
 methods that are not trained by default, those with muon in their names and muloco have Muon as the
-inner optimizer of the hidden matrices, pulseloco sends what bfloat16 weights would show,
+optimizer of the hidden matrices, pulseloco sends what bfloat16 weights would show,
 sparseloco-... and streaming-... show what the parts of these do, and ...-outer-N steps the common
 weights by SGD with a rate of N and no momentum.
 """

@@ -26,6 +26,7 @@ class Method:
         outer: makes the optimizer of the common weights; None: the mean change is added.
         fragments, overlap, mixing: as `deltawire.torch.LocalSteps` has them.
         muon: the workers step the matrices between embedding and decoder with Muon, not AdamW.
+        ef21: gradients of these have Muon's momentum before they are coded, and their changes are.
     """
 
     words: str
@@ -37,6 +38,7 @@ class Method:
     overlap: int = 0
     mixing: float | None = None
     muon: bool = False
+    ef21: bool = False
 
 
 METHODS = {
@@ -64,6 +66,24 @@ METHODS = {
         mixing=0.5,
     ),
     "ddp-muon": Method("DDP with Muon", "direct(fp32)", every_step=True, muon=True),
+    **{
+        f"ddp-muon-{codec}": Method(
+            f"DDP with Muon{and_rule}", spec, every_step=True, rule=bool(and_rule), muon=True
+        )
+        for codec, and_rule, spec in (
+            ("3lc", "", "direct(3lc)"),
+            ("3lc-rows", ", the rest factored", "direct(3lc)"),
+            ("topk", "", "gather(topk:k=1%)"),
+            ("fp4", "", "direct(fp4)"),
+        )
+    },
+    **{
+        f"ef21-muon-{codec}": Method(
+            "DDP with EF21-Muon", spec, every_step=True, rule=True, muon=True, ef21=True
+        )
+        for codec, spec in (("3lc", "direct(3lc)"), ("topk", "gather(topk:k=1%)"))
+    },
+    "local-muon-3lc": Method("local steps with Muon", "direct(3lc)", muon=True),
     "diloco-muon": Method("DiLoCo with Muon", "direct(fp32)", outer=_NESTEROV, muon=True),
     "diloco-muon-3lc": Method("DiLoCo with Muon", "direct(3lc)", outer=_NESTEROV, muon=True),
     "pulseloco": Method("PULSELoCo", "direct(pulseloco)", outer=_NESTEROV),

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ _BYTES = 256  # the vocabulary
 _WARM_UP_SHARE = 0.05  # of the steps
 _LAST_RATE = 0.1  # of the highest
 _WEIGHT_DECAY = 0.1
+_MUON_MOMENTUM = 0.95
 _HELD_OUT_PIECE = 64
 _SECONDS = 1800.0  # for a step of the others: the machine may be busy
 _NAN = float("nan")
@@ -106,14 +108,17 @@ def new_network(setting: Setting, seed: int) -> CharacterTransformer | WordLSTM:
 
 class Worker:
     """A network with its inner optimizers, whose rate rises in a warm-up and falls in half a
-    cosine. Muon's is scaled so that AdamW's rates fit it.
+    cosine. Muon's is scaled so that AdamW's rates fit it. With `ef21` its momentum is a worker's
+    own, by whose changes gradients are replaced until they are averaged; their sum, of all steps,
+    is what it steps by (Gruntkowska et al.: EF21-Muon, 2025; feedback makes what all have of a
+    worker's momentum the estimate that EF21 corrects).
 
     Attributes:
         network: its own.
         optimizers: AdamW, and with `muon` also Muon.
     """
 
-    def __init__(self, setting: Setting, seed: int, muon: bool = False) -> None:
+    def __init__(self, setting: Setting, seed: int, muon: bool = False, ef21: bool = False) -> None:
         self.network, self._setting = new_network(setting, seed).to(setting.device), setting
         inside = list(self.network.blocks.parameters()) if muon else []
         matrices = [p for p in inside if p.dim() == 2]
@@ -124,35 +129,51 @@ class Worker:
             torch.optim.AdamW(others, fused=setting.bf16, **settings)
         ]
         if muon:
-            scaled = torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings)
-            self.optimizers.append(scaled)
+            settings |= {"adjust_lr_fn": "match_rms_adamw"} | ({"momentum": 0.0} if ef21 else {})
+            self.optimizers.append(torch.optim.Muon(matrices, **settings))
+        self._sums = {each: torch.zeros_like(each) for each in matrices} if ef21 else {}
+        self._momenta = list(map(torch.zeros_like, self._sums))
+        for each, momentum in zip(self._sums, self._momenta, strict=True):
+            each.register_hook(functools.partial(_change_of, momentum))
 
     def step(self, step: int, batch: torch.Tensor, model: torch.nn.Module | None = None) -> None:
         """Trains on a batch, through a `model` that wraps the network; `step` is the number of the
         step, for the learning rate."""
         self.network.zero_grad()
         loss_of(model or self.network, batch, self._setting.bf16).backward()
+        for each, whole in self._sums.items():
+            each.grad.copy_(whole.add_(each.grad))
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self._setting.learning_rate * self._rate_at(step)
             optimizer.step()
 
     def state(self) -> dict:
-        """For `load`: the weights and the optimizers' states."""
+        """For `load`: the weights, the optimizers' states and those of EF21."""
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        return {"network": self.network.state_dict(), "optimizers": optimizers}
+        of_ef21 = [*self._sums.values(), *self._momenta]
+        return {"network": self.network.state_dict(), "optimizers": optimizers, "ef21": of_ef21}
 
     def load(self, state: dict) -> None:
         """Restores what `state` returned."""
         self.network.load_state_dict(state["network"])
         for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(own)
+        own = [*self._sums.values(), *self._momenta]
+        for tensor, kept in zip(own, state["ef21"], strict=True):
+            tensor.copy_(kept)
 
     def _rate_at(self, step: int) -> float:
         steps = self._setting.rounds * self._setting.steps
         rising = (step + 1) / max(1.0, _WARM_UP_SHARE * steps)
         falling = 0.5 * (1 + math.cos(math.pi * step / steps))
         return min(1.0, rising) * (_LAST_RATE + (1 - _LAST_RATE) * falling)
+
+
+def _change_of(momentum: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    change = (1 - _MUON_MOMENTUM) * (gradient - momentum)
+    momentum.add_(change)
+    return change
 
 
 def pretrained(setting: Setting, seed: int, text: Text) -> dict[str, torch.Tensor]:
@@ -225,7 +246,7 @@ def train(
         progress: called with the rounds done and the loss.
     """
     method, rank, setting = METHODS[name], dist.get_rank(), job.setting
-    worker, course = Worker(setting, seed, method.muon), Course()
+    worker, course = Worker(setting, seed, method.muon, method.ef21), Course()
     state = job.states / f"{name}-{seed}-rank-{rank}.state"
     if seed in job.starts and not state.exists():
         worker.network.load_state_dict(torch.load(job.starts[seed], map_location=setting.device))

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 142_576,
-    "library (src, include, python), lines": 110_463,
-    "library, files": 759,
-    "of it python, lines": 31_428,
-    "lab, lines": 10_976,
-    "tests without golden files and traces, lines": 104_682,
-    "files tracked": 3_360,
+    "product code, lines": 142_704,
+    "library (src, include, python), lines": 110_550,
+    "library, files": 760,
+    "of it python, lines": 31_500,
+    "lab, lines": 11_017,
+    "tests without golden files and traces, lines": 104_844,
+    "files tracked": 3_361,
 }
 
 

@@ -1,6 +1,5 @@
 """deltawire under Lightning: a callback for Trainer(strategy="ddp")."""
 
-from deltawire.errors import invalid
 from deltawire.torch.ddp.all_ranks import AllRanks
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.register import register
@@ -25,8 +24,8 @@ class Callback(_Callback):
     the residuals of the first.
 
     Args:
-        spec, options: as `deltawire.torch.register`'s, equal on all ranks; optimizer=True is the
-            trainer's optimizer.
+        spec, options: as `deltawire.torch.register`'s, equal on all ranks; optimizer=True are the
+            trainer's optimizers.
 
     Attributes:
         hook: the last `fit`'s; None before the first.
@@ -45,12 +44,7 @@ class Callback(_Callback):
         """Registers the model."""
         options = dict(self._options)
         if options.get("optimizer") is True:
-            if len(trainer.optimizers) != 1:
-                raise invalid(
-                    f"optimizer=True needs one optimizer, and the module has "
-                    f"{len(trainer.optimizers)}; leave it out"
-                )
-            options["optimizer"] = trainer.optimizers[0]
+            options["optimizer"] = trainer.optimizers
         self.hook = register(trainer.strategy.model, self._spec, **options)
         all_ranks = AllRanks(self.hook)  # or an error, before anything is trained
         if self._state is not None:

@@ -116,11 +116,11 @@ def network(width=200):
 def follow(trainer, by_hand, model, twin, optimizers, theirs, rank, steps, rounds):
     """Rounds of so many steps: the model's weights after each are the twin's, by hand."""
     for step in range(rounds * steps):
-        for net, all_of_them in ((model, optimizers), (twin, theirs)):
-            trained(net, all_of_them[0], rank, step)
-            for optimizer in all_of_them:
-                optimizer.step()
-        trainer.stepped()
+        trained(model, optimizers[0], rank, step)
+        trainer.step()
+        trained(twin, theirs[0], rank, step)
+        for optimizer in theirs:
+            optimizer.step()
         if step % steps == steps - 1:
             by_hand.exchange()
             assert fingerprint(model) == fingerprint(twin), f"after step {step}"

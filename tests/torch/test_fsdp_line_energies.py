@@ -49,7 +49,7 @@ def trained(rank, world_size, report, is_given):
             of_passes = [exact_squares(model, rank, each) for each in passes]
             for each in passes:
                 loss_of(model, rank, each).backward()
-            received = hook.optimizer_rules.factored.received
+            received = hook.optimizer_rules.received
             for name, parameter in model.named_parameters():
                 if id(parameter) in received:
                     exact = sum(squares[name] for squares in of_passes)

@@ -1,12 +1,15 @@
-"""What doors take as an optimizer: torch's own, alone or in a wrapper that is an optimizer, too;
-and what they say of anything else."""
+"""What doors take as an optimizer: torch's own, alone, in a wrapper that is an optimizer, too, or,
+at register, several; and what they say of anything else."""
 
 import contextlib
+import functools
 import warnings
 
 import deltawire.torch
 import pytest
 import torch
+from deltawire import _core
+from deltawire.torch.core.optimizer_rules import momentum_choice
 from models import Net, backward, fingerprint, wrapped
 from ranks import attempted, results
 
@@ -117,7 +120,7 @@ def not_optimizers(model):
     return {
         "not the class SGD: make one": torch.optim.SGD,
         "not StepLR, which steps nothing itself": torch.optim.lr_scheduler.StepLR(sgd, 1),
-        "not list of 2": [sgd, sgd],
+        "not list of 0": [],
         "not float": 0.1,
         "on each rank it steps a share": ZeroRedundancyOptimizer(
             model.parameters(), torch.optim.SGD, lr=0.1
@@ -151,6 +154,95 @@ def test_what_is_no_optimizer_is_said_to_be_none():
             assert caught is not None, (name, says)
             kind, text, _ = caught
             assert kind == "DTypeError" and says in text and "\n" not in text, (name, caught)
+
+
+def masked(rank, world_size, report):
+    """Whether there are zeros in momenta of two optimizers, after a round."""
+    model = Net()
+    parameters = list(model.parameters())
+    sgd = torch.optim.SGD(parameters[:6], lr=0.01, momentum=0.9)
+    optimizers = [sgd, torch.optim.AdamW(parameters[6:], lr=0.01)]
+    with deltawire.torch.LocalSteps(
+        model, optimizers, "sbc:p=10%", steps=2, min_elements=2
+    ) as trainer:
+        for step in range(2):
+            backward(model, rank, step)
+            trainer.step()
+    return [
+        [(state[key] == 0).any().item() for state in optimizer.state.values() if key in state]
+        for optimizer, key in zip(optimizers, ("momentum_buffer", "exp_avg"), strict=True)
+    ]
+
+
+def test_the_momenta_of_all_optimizers_are_masked():
+    for of_sgd, of_adamw in results(masked, 2):
+        assert of_sgd and all(of_sgd) and of_adamw and all(of_adamw)
+
+
+def by_several(rank, world_size, report, spec):
+    """By one AdamW, by two, and by one and another optimizer for some tensors: weights, and how
+    many tensors are stepped without their whole first moment."""
+    found, make = [], functools.partial(torch.optim.AdamW, lr=0.01)
+    for cut, others in ((0, None), (4, make), (4, functools.partial(torch.optim.SGD, lr=0.01))):
+        model = wrapped(Net())
+        parameters = list(model.parameters())
+        optimizers = [make(parameters[cut:]), *([others(parameters[:cut])] if cut else [])]
+        given = [Wrapper(each) for each in optimizers] if cut else optimizers[0]
+        with contextlib.closing(
+            deltawire.torch.register(model, spec, optimizer=given, min_elements=2)
+        ) as hook:
+            for step in range(4):
+                backward(model, rank, step)
+                for each in optimizers:
+                    each.step()
+            ruled = [row for row in hook.explain().rows if row.beta1 is not None]
+            found.append((fingerprint(model), len(ruled)))
+    return found
+
+
+@pytest.mark.parametrize("codec", ["3lc", "topk:k=5%"])
+def test_several_optimizers_step_as_one_does(codec):
+    ranks = results(by_several, 2, f"gather(step<99: {codec}, rest fp32)")
+    assert ranks[0] == ranks[1]
+    (one, all_tensors), (two, in_two), (_, half) = ranks[0]
+    assert one == two and all_tensors == in_two == 12 and half == 8
+
+
+def test_a_spec_is_fitted_to_each_unless_momentum_stays():
+    weights = torch.nn.Linear(3, 3)
+    sgd = torch.optim.SGD([weights.weight], lr=0.1)
+    both = sgd, torch.optim.AdamW([weights.bias], lr=0.1)
+    spec = _core.Spec("direct(3lc)")
+    fitted = momentum_choice.fitted_to(both, momentum_choice.AS_RATE, spec, 2)
+    assert fitted == _core.Spec("direct(step<25: fp4, rest 3lc:pull=0.5)")
+    assert momentum_choice.fitted_to(both, momentum_choice.IN_OPTIMIZER, spec, 2) == spec
+    assert momentum_choice.fitted_to((sgd,), momentum_choice.AS_RATE, spec, 2) == spec
+
+
+def refused_lists(rank, world_size, report):
+    model = wrapped(Net())
+    parameters = list(model.parameters())
+    makers = torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop
+    sgd, adamw, rmsprop = (make(parameters[:4], lr=0.1) for make in makers)
+    rest = torch.optim.SGD(parameters[4:], lr=0.1)
+    ways = {
+        "two of the optimizers hold the same tensor": ("topk", [sgd, adamw]),
+        "not for RMSprop": ("topk", [rest, rmsprop]),
+        "optimizer= has 2 of torch.optim.SGD": ("gcomp", [sgd, rest]),
+    }
+    found = {
+        words: attempted(lambda way=way: deltawire.torch.register(model, way[0], optimizer=way[1]))
+        for words, way in ways.items()
+    }
+    nadam = torch.optim.NAdam(parameters[:4], lr=0.1)  # whose significance nobody knows
+    deltawire.torch.register(model, "gcomp", optimizer=[nadam, rest]).close()
+    return found
+
+
+def test_a_list_that_can_not_be_stepped_is_refused():
+    for found in results(refused_lists, 2):
+        for words, (kind, text, _) in found.items():
+            assert kind == "InvalidArgumentError" and words in text and "\n" not in text, text
 
 
 def test_significance_of_takes_a_wrapper():

@@ -30,9 +30,7 @@ def registered(spec=AT_ONCE, net=None, ddp=None, register=None, **of_adamw):
 def received(hook):
     """name -> squares, of the last exchange."""
     names = hook._parameters.names
-    return {
-        names[key]: each.squares for key, each in hook.optimizer_rules.factored.received.items()
-    }
+    return {names[key]: each.squares for key, each in hook.optimizer_rules.received.items()}
 
 
 def exact_squares(model, world_size, steps):

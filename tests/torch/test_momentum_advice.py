@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import gc
 import warnings
+import weakref
 
 import deltawire.torch
 import pytest
@@ -57,21 +59,43 @@ def test_without_momentum_nothing_is_said_and_nothing_is_left():
     assert results(trained, 2, "topk:k=1%", 0.0) == [([], 0)] * 2
 
 
+def unfrozen(rank, world_size, report):
+    """What is heard while layers join the optimizer that has the rule, and then of another one."""
+    model = wrapped(Net())
+    parameters = list(model.parameters())
+    optimizer = SGD(parameters[:4], lr=0.01, momentum=0.9)
+    told = []
+    with contextlib.closing(deltawire.torch.register(model, "topk:k=1%", optimizer=optimizer)):
+        optimizer.add_param_group({"params": parameters[4:8]})
+        for each in (optimizer, SGD(parameters[8:], lr=0.01, momentum=0.9)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for step in range(2):
+                    train_step(model, rank, step)
+                    each.step()
+            told.append([w.category for w in caught])
+        watches = len(momentum_advice._watches)
+    return told, watches
+
+
 def test_what_the_rules_optimizer_gets_later_is_provided_for():
-    """Gradual unfreezing: layers join the optimizer after register."""
-    early, later, others = (torch.nn.Linear(3, 3) for _ in range(3))
-    parameters = [each for layer in (early, later, others) for each in layer.parameters()]
-    provided = set(map(id, early.parameters()))
-    momentum_advice.watch(canonical("topk:k=1%"), parameters, 0, provided)
-    optimizer = SGD(early.parameters(), lr=0.1, momentum=0.9)
-    optimizer.add_param_group({"params": list(later.parameters())})
-    others(early(torch.ones(3)) + later(torch.ones(3))).sum().backward()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", MomentumWarning)
-        optimizer.step()
-    momentum_advice.watch(canonical("topk:k=1%"), others.parameters(), 0, provided)
-    with pytest.warns(MomentumWarning, match="topk"):  # of an optimizer without the rule
-        SGD(others.parameters(), lr=0.1, momentum=0.9).step()
+    assert results(unfrozen, 2) == [([[], [MomentumWarning]], 0), ([[], []], 0)]
+
+
+def forgotten(rank, world_size, report):
+    """Whether a watch that waits for other optimizers keeps one that had its rule."""
+    model = wrapped(Net())
+    optimizer = SGD(list(model.parameters())[:4], lr=0.01, momentum=0.9)
+    hook = deltawire.torch.register(model, "topk:k=1%", optimizer=optimizer)
+    hook.close()
+    kept = weakref.ref(optimizer)
+    del model, optimizer, hook
+    gc.collect()
+    return kept() is None
+
+
+def test_a_watch_keeps_no_optimizer():
+    assert results(forgotten, 2) == [True, True]
 
 
 def several(rank, world_size, report):
@@ -175,6 +199,16 @@ def test_which_codecs_do_not_go_with_momentum(spec, momentum, words):
     else:
         (told,) = caught
         assert told.category is MomentumWarning and words in str(told.message)
+
+
+def test_two_optimizers_are_warned_of_once():
+    model = torch.nn.Linear(3, 3)
+    momentum_advice.watch(canonical("topk"), model.parameters(), 0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for each in model.parameters():
+            SGD([each], lr=0.1, momentum=0.9).step()
+    assert [each.category for each in caught] == [MomentumWarning]
 
 
 def test_a_model_that_is_gone_is_watched_no_longer():

@@ -39,7 +39,7 @@ def rounds(rank, world_size, report):
     model, twin = network(), network()
     inner, theirs = inner_of(model), inner_of(twin)
     trainer = deltawire.torch.LocalSteps(
-        model, inner[0], "muloco", steps=STEPS, outer=NESTEROV, min_elements=1
+        model, inner, "muloco", steps=STEPS, outer=NESTEROV, min_elements=1
     )
     by_hand = Waiting(twin, sent_of, 0.9, NESTEROV)
     follow(trainer, by_hand, model, twin, inner, theirs, rank, STEPS, ROUNDS)

@@ -13,6 +13,7 @@ from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.core.line_energies import Beside
 from deltawire.torch.core.replica_check import ReplicaCheck
 from deltawire.torch.core.settings import StepRules
+from deltawire.torch.core.weak import weakly
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.participant import DetachedSession, Participant
 
@@ -129,14 +130,3 @@ class GradientHook(Participant):
         super().close()
         self._staging.close()
         self.optimizer_rules.remove()
-
-
-def weakly(method: Callable[..., None]) -> Callable[..., None]:
-    """Calls a bound method as long as there is its object."""
-    reference = weakref.WeakMethod(method)
-
-    def call(*args: Any) -> None:
-        if (there := reference()) is not None:
-            there(*args)
-
-    return call

@@ -1,5 +1,6 @@
 """register(): one call for all kinds of models."""
 
+from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from deltawire.torch.core.loss_scale import Scaler
 from deltawire.torch.core.optimizer_rules import momentum_advice, momentum_choice
 from deltawire.torch.core.replica_check import EVERY
 from deltawire.torch.core.settings import Settings
+from deltawire.torch.core.weak import weakly
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.registration import attach, check_model, register_ddp
 from deltawire.torch.fsdp.hook import ShardedHook
@@ -28,7 +30,7 @@ def register(
     ddp_model: DistributedDataParallel | torch.nn.Module,
     spec: str,
     *,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     min_elements: int = 256,
     timeout: float = 120.0,
     arrival_timeout: float | None = None,
@@ -70,11 +72,11 @@ def register(
             all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training");
             for dense gradients on one device, without link= and twins=.
         optimizer: the model's optimizer, the same kind on all ranks, as it is or as Accelerate or
-            Lightning wrap it: for a codec that its own way to step does not suit ("topk", "sbc",
-            "signsgd" and the like; "3lc" under Adam and AdamW; see `momentum`), and for one that
-            cuts what the optimizer's step can't see ("gcomp", which cuts nothing without it; see
-            `SignificanceSource`). Without it "3lc" takes the Adam or AdamW of all parameters that
-            first steps the model, and rank 0 logs so.
+            Lightning wrap it, or a list of those that step it together (Muon and AdamW): for a
+            codec that its own way to step does not suit ("topk", "sbc", "signsgd" and the like;
+            "3lc" under Adam and AdamW; see `momentum`), and for one that cuts what the optimizer's
+            step can't see ("gcomp", which cuts nothing without it; see `SignificanceSource`).
+            Without it "3lc" takes the Adam or AdamW that first steps the model, and rank 0 logs so.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds for a bucket, from when all ranks have arrived, before the ranks give up
             and name the culprit; also how long a rank may be silent.
@@ -174,11 +176,11 @@ def register(
 
 def _advised(hook: _Registered, model: torch.nn.Module, rank: int, momentum: str) -> _Registered:
     """Warns where the optimizer's momentum does not go with the codec, unless it is to be kept."""
-    rules = hook.optimizer_rules
-    held = provided = rules.held
-    stays = momentum == momentum_choice.IN_OPTIMIZER
-    if stays and momentum_choice.may_have_rule(hook.parsed_spec):
-        provided = set(map(id, model.parameters()))
-    momentum_advice.watch(hook.parsed_spec, model.parameters(), rank, provided, rules.take)
-    hook.advise(momentum_advice.of_diverging(hook.parsed_spec, held))
+    rules, spec = hook.optimizer_rules, hook.parsed_spec
+    stays = momentum == momentum_choice.IN_OPTIMIZER and momentum_choice.may_have_rule(spec)
+    if rules.seek or rank == 0:
+        take = weakly(rules.take, momentum_advice.Taken())
+        is_provided = (lambda _: True) if stays else weakly(rules.step_some_of, True)
+        momentum_advice.watch(spec, model.parameters(), rank, take, is_provided)
+    hook.advise(momentum_advice.of_diverging(spec, rules.held))
     return hook

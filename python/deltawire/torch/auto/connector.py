@@ -38,7 +38,7 @@ class Connector:
         device, clock: of the model.
         is_staged: whether buckets are copied to other memory to be coded, and back.
         parameters: the model's; set by the check of the first `session`.
-        optimizer: the one that was given or, from its first step on, the one that steps the model.
+        optimizers: those that were given or, from their first steps on, those that step the model.
     """
 
     def __init__(self, ddp_model: DistributedDataParallel, tier: str, settings: Settings) -> None:
@@ -50,29 +50,31 @@ class Connector:
         self.clock = clock_of(self.device, settings.timeout, self.place[0])
         self.tier = tier
         self.parameters: DDPParameters | None = None
-        self.optimizer: torch.optim.Optimizer | None = None
+        self.optimizers: list[torch.optim.Optimizer] = []
         self._rules = OptimizerRules([])  # of the latest hook
 
     def take(self, optimizer: torch.optim.Optimizer) -> Taken:
-        """What `watch` asks before the optimizer's first step."""
-        self.optimizer = optimizer
-        return self._rules.take(optimizer) if self._rules.take is not None else Taken()
+        """What `watch` asks before an optimizer's first step."""
+        if not any(each is optimizer for each in self.optimizers):
+            self.optimizers.append(optimizer)
+        return self._rules.take(optimizer)
 
     def fitted(self, spec: str) -> str:
         """A candidate, with means as fine as the optimizer's rule needs them."""
         momentum, parsed = self.settings.momentum, _core.Spec(spec)
-        fine = fitted_to(self.optimizer, momentum, parsed)
+        fine = fitted_to(self.optimizers, momentum, parsed)
         return spec if fine == parsed else fine.text
 
     def unfit(self, spec: str) -> str:
-        """Why training would lose by a candidate with the optimizer; "": it would not, or none is
+        """Why training would lose by a candidate with an optimizer; "": it would not, or none is
         known."""
-        if self.optimizer is None or self.settings.momentum == IN_OPTIMIZER:
+        if self.settings.momentum == IN_OPTIMIZER:
             return ""
         least, parameters = self.settings.coding.min_elements, self.parameters
         named = parameters.names, parameters.tensors
         model = CodedTensors(_core.Spec(spec), least, *named, self.place[1])
-        return unfit_for(self.optimizer, model)
+        reasons = (unfit_for(each, model) for each in self.optimizers)
+        return next(filter(None, reasons), "")
 
     def session(self, spec: str, check: Callable[[], None] = lambda: None) -> _core.Session:
         """Opens a session. Raises like `register`, on every rank alike, also what `check()` raises
@@ -95,8 +97,8 @@ class Connector:
         rules = made.step_rules(uses, self.group)
         hook = Hook(session, self.parameters, self.place, rules, history, group=self.group)
         self._rules = uses.rules
-        if self.optimizer is not None and self._rules.take is not None:
-            self._rules.take(self.optimizer)
+        for each in self.optimizers:
+            self._rules.take(each)
         return hook
 
     def _connected(

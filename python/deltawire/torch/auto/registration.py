@@ -10,6 +10,7 @@ from deltawire.torch.auto.measuring import PROBE_SPEC
 from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_rules import momentum_advice
 from deltawire.torch.core.settings import Settings
+from deltawire.torch.core.weak import weakly
 from deltawire.torch.ddp.parameters import DDPParameters
 
 DEFAULT_TIER = "near-lossless"
@@ -32,14 +33,15 @@ def register_auto(ddp_model: DistributedDataParallel, spec: str, settings: Setti
         _check_settings(settings)
         connector.parameters = DDPParameters(ddp_model)
         _check_tensors(connector.parameters)
-        if settings.optimizer is not None:
-            connector.optimizer = arguments.bare_optimizer(settings.optimizer, "optimizer=")
-            arguments.check_held(connector.optimizer, connector.parameters.names)
+        connector.optimizers += arguments.bare_optimizers(settings.optimizer, "optimizer=")
+        for each in connector.optimizers:
+            arguments.check_held(each, connector.parameters.names)
 
     probe = connector.session(PROBE_SPEC, check)
-    if connector.optimizer is None:  # whoever steps the model does so before there is a plan
+    if not connector.optimizers:  # whoever steps the model does so before there is a plan
         parameters, rank = ddp_model.parameters(), connector.place[0]
-        momentum_advice.watch(_core.Spec(PROBE_SPEC), parameters, rank, take=connector.take)
+        take = weakly(connector.take, momentum_advice.Taken())
+        momentum_advice.watch(_core.Spec(PROBE_SPEC), parameters, rank, take)
     return AutoHook(connector.place, connector, probe)
 
 

@@ -170,6 +170,24 @@ def bare_optimizer(optimizer: object, owner: str) -> torch.optim.Optimizer:
     return optimizer
 
 
+def each_optimizer(given: object, owner: str) -> tuple[torch.optim.Optimizer, ...]:
+    """One, or those of a list. Raises like `check_is_optimizer`, and InvalidArgumentError for a
+    tensor that two of them hold."""
+    several = tuple(given) if isinstance(given, list | tuple) and given else (given,)
+    for each in several:
+        check_is_optimizer(each, owner)
+    held = list(map(held_by, several))
+    if sum(map(len, held)) > len(set().union(*held)):
+        raise invalid(f"{owner}: two of the optimizers hold the same tensor; give each to one")
+    return several
+
+
+def bare_optimizers(given: object, owner: str) -> tuple[torch.optim.Optimizer, ...]:
+    """As `each_optimizer`, out of their wrappers; () of None."""
+    several = () if given is None else each_optimizer(given, owner)
+    return tuple(bare_optimizer(each, owner) for each in several)
+
+
 def held_by(optimizer: torch.optim.Optimizer) -> set[int]:
     """id(parameter) of all that it steps."""
     return {id(each) for group in optimizer.param_groups for each in group["params"]}
@@ -184,12 +202,11 @@ def check_held(optimizer: torch.optim.Optimizer, parameters: Iterable[int]) -> N
         )
 
 
-def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
-    """Raises DTypeError if it is no optimizer, InvalidArgumentError if it has parameters that are
-    not the model's."""
-    check_is_optimizer(optimizer)
+def optimizers_of(model: torch.nn.Module, given: object) -> tuple[torch.optim.Optimizer, ...]:
+    """As `each_optimizer`. Raises InvalidArgumentError for parameters that are not the model's."""
+    optimizers = each_optimizer(given, "LocalSteps")
     known = {id(parameter) for parameter in model.parameters()}
-    for number, group in enumerate(optimizer.param_groups):
+    for number, group in enumerate(group for each in optimizers for group in each.param_groups):
         for parameter in group["params"]:
             if id(parameter) not in known:
                 raise invalid(
@@ -197,3 +214,4 @@ def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) ->
                     f"{tuple(parameter.shape)} that isn't the model's and would not be exchanged; "
                     "make the optimizer from model.parameters()"
                 )
+    return optimizers

@@ -7,19 +7,17 @@ import torch
 
 from deltawire.errors import invalid
 from deltawire.torch.core.device.staging import Staging
-from deltawire.torch.core.optimizer_rules.factored_second_moment import (
-    FactoredSecondMoment,
-    Received,
-)
+from deltawire.torch.core.optimizer_rules.factored_second_moment import Received
 from deltawire.torch.core.optimizer_rules.lines import Lines, lines_of, local_part
+from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 
 # Elements of a mean on the CPU among which the largest is looked for first.
 _LOOKED_AT = 1 << 14
 
 
 class LineEnergies:
-    """Sends the mean squares of exact gradients, by rows and columns, with each bucket, for a rule
-    of the optimizer, by which it scales rows while they are coded.
+    """Sends the mean squares of exact gradients, by rows and columns, with each bucket, for rules
+    of optimizers, by which it scales rows while they are coded.
 
     They are tensors of their own in the bucket, in bfloat16 and of fewer than `min_elements`
     elements, so that they travel as they are, and every rank gets the same mean of them. A gradient
@@ -30,13 +28,13 @@ class LineEnergies:
     Raises InvalidArgumentError for min_elements below 2.
     """
 
-    def __init__(self, rule: FactoredSecondMoment, min_elements: int, world_size: int) -> None:
+    def __init__(self, rules: OptimizerRules, min_elements: int, world_size: int) -> None:
         if min_elements < 2:
             raise invalid(
                 f"min_elements={min_elements} leaves nothing that travels as it is, as the mean "
-                f"squares must that {rule.name} needs; give 2 or more"
+                f"squares must that {rules.name} needs; give 2 or more"
             )
-        self._rule, self._most, self._world_size = rule, min_elements - 1, world_size
+        self._rules, self._most, self._world_size = rules, min_elements - 1, world_size
         self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here
 
     @torch.no_grad()
@@ -47,7 +45,7 @@ class LineEnergies:
         key: int,
         gradients: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]],
     ) -> "Beside | None":
-        """Computes those of a bucket before its `Staging.load`, and divides its rows by the rule's
+        """Computes those of a bucket before its `Staging.load`, and divides its rows by the rules'
         scales until the exchange is over; None if it has no such tensor.
 
         Args:
@@ -56,7 +54,7 @@ class LineEnergies:
             gradients: (parameter, its part of the buffer, what the mean will be added to or None)
                 of each tensor of the bucket.
         """
-        needed = self._rule.needs()
+        needed = self._rules.needs()
         parts, count = [], 0
         for parameter, values, before in gradients:
             if id(parameter) in needed and values.numel():
@@ -71,7 +69,7 @@ class LineEnergies:
             for part in parts:
                 part.lines.mean_squares(part.values, here[part.at])
                 if part.values.dtype != torch.float16:  # whose range is too small for it
-                    part.divide(self._rule.scales_of(part.parameter, part.lines))
+                    part.divide(self._rules.scales_of(part.parameter, part.lines))
             memory.copy_(here, non_blocking=True)
         staging.lend(memory)
 
@@ -121,9 +119,9 @@ class LineEnergies:
             index = _index_of_largest(part.values)
             value = part.values.take(index)
             if part.before is not None:
-                mine = mine + self._rule.received[key].squares
+                mine = mine + self._rules.received[key].squares
                 value = value + part.before.reshape(-1).take(index)
-            self._rule.received[key] = Received(mine, index, value)
+            self._rules.received[key] = Received(mine, index, value)
 
 
 @dataclasses.dataclass

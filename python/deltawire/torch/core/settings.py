@@ -1,7 +1,7 @@
 """The arguments of `register`: as they were given, and as an exchange is made from them."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -70,7 +70,7 @@ class Settings:
 
     connection: arguments.Connection
     coding: arguments.Coding  # its `nonfinite` is the exchange's to choose
-    optimizer: torch.optim.Optimizer | None
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
     timeout: float
     arrival_timeout: float | None
     scaler: Scaler | None
@@ -104,17 +104,15 @@ class Settings:
         arguments.check_every("summary_every", self.summary_every)
         check_momentum(self.momentum)
         arguments.check_every("compare_every", self.compare_every)
-        optimizer = self.optimizer
-        if optimizer is not None:
-            optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
+        optimizers = arguments.bare_optimizers(self.optimizer, "optimizer=")
         parsed = arguments.spec_of(spec)
-        spec = fitted_to(optimizer, self.momentum, parsed, dist.get_world_size(group))
+        spec = fitted_to(optimizers, self.momentum, parsed, dist.get_world_size(group))
         scale = LossScale(self.scaler, self.nonfinite, spec.keeps_residual)
         coding = dataclasses.replace(self.coding, nonfinite=scale.nonfinite)
         made = ExchangeSettings(
             given=self,
             spec=spec,
-            optimizer=optimizer,
+            optimizers=optimizers,
             loss_scale=scale,
             coding=coding,
             options=coding.options(),
@@ -132,13 +130,13 @@ class ExchangeSettings:
     Attributes:
         given: the arguments of `register`.
         spec: parsed once, and handed on to whoever needs it.
-        optimizer: the one given, out of its wrapper.
+        optimizers: those given, out of their wrappers.
         choice: who codes what is exchanged; see `coded_for`.
     """
 
     given: Settings
     spec: _core.Spec
-    optimizer: torch.optim.Optimizer | None
+    optimizers: tuple[torch.optim.Optimizer, ...]
     loss_scale: LossScale
     coding: arguments.Coding
     options: _core.ReducerOptions
@@ -173,7 +171,7 @@ class ExchangeSettings:
     ) -> OptimizerUses:
         """`names` and `tensors` as of `CodedTensors`. Raises as `step_uses` and `source_for`."""
         uses = self.step_uses(names, tensors, world_size)
-        source = source_for(self.optimizer, self.spec, names, may_have_rule(self.spec))
+        source = source_for(self.optimizers, self.spec, names, may_have_rule(self.spec))
         return dataclasses.replace(uses, source=source)
 
     def step_uses(
@@ -183,9 +181,9 @@ class ExchangeSettings:
         `LineEnergies`."""
         least = self.given.coding.min_elements
         model = CodedTensors(self.spec, least, names, tensors, world_size)
-        rules = rules_for(self.optimizer, self.given.momentum, model)
-        needed = rules.factored
-        return OptimizerUses(rules, needed and LineEnergies(needed, least, world_size))
+        rules = rules_for(self.optimizers, self.given.momentum, model)
+        energies = LineEnergies(rules, least, world_size) if rules.use_squares else None
+        return OptimizerUses(rules, energies)
 
     def step_rules(self, uses: OptimizerUses, replicas: dist.ProcessGroup) -> StepRules:
         """Those of its steps; `replicas`: the ranks that have the same parameters."""

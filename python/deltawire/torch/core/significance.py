@@ -183,13 +183,13 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
 
 
 def source_for(
-    optimizer: torch.optim.Optimizer | None,
+    optimizers: Sequence[torch.optim.Optimizer],
     spec: _core.Spec,
     names: dict[int, str],
     has_other_use: bool = False,
 ) -> SignificanceSource | None:
-    """The source for register's optimizer=. None without one, with a warning, on rank 0, if the
-    codec would have used it.
+    """The source for register's optimizer=: of several for the one whose significance is known.
+    None without one, with a warning, on rank 0, if the codec would have used it.
 
     Args:
         names: id -> name of the parameters that are exchanged.
@@ -198,7 +198,7 @@ def source_for(
     Raises like `SignificanceSource` and `require_any_of`, and InvalidArgumentError for a codec that
     doesn't use significance.
     """
-    if optimizer is None:
+    if not optimizers:
         if spec.uses_significance and arguments.is_first():
             logger.warning(
                 "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
@@ -208,7 +208,13 @@ def source_for(
         return None
     if has_other_use and not spec.uses_significance:
         return None
-    source = SignificanceSource(optimizer)
+    known = [each for each in optimizers if type(each) in KINDS]
+    if len(known) > 1:
+        raise invalid(
+            f"optimizer= has {len(known)} of {KNOWN}, and '{spec.given}' cuts what one can't see; "
+            "give one optimizer with several param_groups"
+        )
+    source = SignificanceSource([*known, *optimizers][0])
     source.require_any_of(names)
     arguments.require_use(spec, "optimizer=")
     return source

@@ -21,11 +21,12 @@ from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 from deltawire.torch.core.replica_check import ReplicaCheck
 from deltawire.torch.core.settings import OptimizerUses, StepRules
+from deltawire.torch.core.weak import weakly
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.unexchanged import Unexchanged
-from deltawire.torch.gradient_hook import GradientHook, weakly
+from deltawire.torch.gradient_hook import GradientHook
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled
 from deltawire.torch.participant import DetachedSession, Participant

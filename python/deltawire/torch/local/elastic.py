@@ -87,7 +87,7 @@ class ElasticLocalSteps(LocalTrainer):
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         reducer: str,
         *,
         steps: Steps,
@@ -111,7 +111,7 @@ class ElasticLocalSteps(LocalTrainer):
             )
         self._weight = weight if callable(weight) else check_weight(weight)
         wrappers.check_bare(model, "ElasticLocalSteps")
-        arguments.check_optimizer(optimizer, model)
+        optimizers = arguments.optimizers_of(model, optimizer)
         spec = arguments.spec_of(arguments.named(reducer, "ElasticLocalSteps", CODECS_OF_ROUNDS))
         if spec.holds_back:
             raise invalid(
@@ -121,12 +121,12 @@ class ElasticLocalSteps(LocalTrainer):
         weights = Weights(model, _ONE_BUCKET, fragments, factory_of(outer))
         weights.start_from_here(compared=True)
         overlaps = Overlap(delay, overlap, mixing)
-        masked = Momentum(optimizer, weights, momentum)
+        masked = Momentum(optimizers, weights, momentum)
         masked = masked.wanted(spec, mask_momentum, bool(overlaps))
         timeout_ms = timeout_in_ms(session.get("timeout", TIMEOUT))
         choice = who_codes(weights, twins, spec, timeout_ms, session.get("rank"))
         exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
-        super().__init__(optimizer, steps, weights, exchange)
+        super().__init__(optimizers, steps, weights, exchange)
         self._model = model
         self._opened: dict | None = None  # where the open exchange stands
         self._foreign = [0] * fragments  # of each fragment's local steps, those before it joined

@@ -50,7 +50,8 @@ class LocalSteps(LocalTrainer):
             start all parameters and buffers are set to rank 0's, as with DDP. Afterwards each rank
             has its own buffers (BatchNorm statistics): a lossy mean could make a variance negative.
             Frozen parameters keep their values.
-        optimizer: any torch.optim.Optimizer whose parameters are the model's.
+        optimizer: any torch.optim.Optimizer whose parameters are the model's, or a list of those
+            that step it together (Muon and AdamW).
         reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or rules, as for
             `register`; equal on all ranks. "pulseloco" sends what the next forward pass would see.
         steps: local steps a round, 1 or more, equal on all ranks; or a function of the round's
@@ -144,7 +145,7 @@ class LocalSteps(LocalTrainer):
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         reducer: str,
         *,
         steps: Steps,
@@ -169,12 +170,12 @@ class LocalSteps(LocalTrainer):
         with bootstrap.Meeting(self.group, arguments.device_near(model)) as meeting:
             spec = arguments.spec_of(arguments.named(reducer, "LocalSteps", CODECS_OF_ROUNDS))
             wrappers.check_bare(model)
-            arguments.check_optimizer(optimizer, model)
+            optimizers = arguments.optimizers_of(model, optimizer)
             arguments.check_positive("bucket_bytes", bucket_bytes)
             weights = Weights(model, bucket_bytes, fragments, factory_of(outer), spec.holds_back)
             arguments.warn_of_rules_without_tensor(spec, weights.names, meeting.place[0])
             overlaps = Overlap(delay, overlap, mixing)
-            masked = Momentum(optimizer, weights, momentum)
+            masked = Momentum(optimizers, weights, momentum)
             masked = masked.wanted(spec, mask_momentum, bool(overlaps))
             timeout_ms = arguments.timeout_in_ms(timeout)
             choice = who_codes(weights, twins, spec, timeout_ms, meeting.place[0])
@@ -183,7 +184,7 @@ class LocalSteps(LocalTrainer):
             options = coding.options(choice.parts)
             arguments.check_reducer(spec.text, options)
             exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
-            super().__init__(optimizer, steps, weights, exchange)
+            super().__init__(optimizers, steps, weights, exchange)
             settings = coding.terms(spec.text) | {"bucket_bytes": bucket_bytes}
             settings |= self._settings() | {"carrier": reached.carrier}
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
@@ -196,7 +197,7 @@ class LocalSteps(LocalTrainer):
         self._weights.start_from_here()
         choice.log(self.rank)
         if self.rank == 0:
-            self._announce(optimizer, spec.text, masked is not None)
+            self._announce(spec.text, masked is not None)
 
     def load_state_dict(self, state: dict | Sequence[dict]) -> None:
         """Restores what `state_dict` returned, including the model's parameters, on every rank or
@@ -220,16 +221,16 @@ class LocalSteps(LocalTrainer):
         self._exchange.load(own)
         self.round, self.local_steps = own["round"], own["local_steps"]
 
-    def _announce(self, optimizer: torch.optim.Optimizer, spec: str, masked: bool) -> None:
+    def _announce(self, spec: str, masked: bool) -> None:
         """Logs one line about the rounds, and warns of momentum."""
         weights, steps = self._weights, self._steps
-        kind = type(optimizer).__name__
+        kinds = " and ".join(type(each).__name__ for each in self._optimizers)
         often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
         outer = type(weights.outer.optimizer).__name__ if weights.outer else "none"
         logger.info(
             "%s steps %d tensors on each rank; after %s their changes are exchanged by %s; outer "
             "optimizer: %s; momentum of what was sent %s",
-            *(kind, len(weights.names), often, spec, outer),
+            *(kinds, len(weights.names), often, spec, outer),
             "becomes 0" if masked else "is kept",
         )
         self._warn_of_momentum(stacklevel=4)

@@ -15,17 +15,17 @@ DEFAULT_MOMENTUM = ("momentum_buffer", "exp_avg")
 
 
 class Momentum:
-    """An optimizer's momentum of the weights' parameters. Its state is looked up each time, because
+    """Optimizers' momentum of the weights' parameters. Its state is looked up each time, because
     optimizers create it in their first step, and replace it when a state is loaded."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, weights: Weights, names: Sequence[str]
+        self, optimizers: Sequence[torch.optim.Optimizer], weights: Weights, names: Sequence[str]
     ) -> None:
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise invalid(
                 f"momentum={names!r} must be names of an optimizer's state, e.g. {DEFAULT_MOMENTUM}"
             )
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self._weights = weights
         self._names = tuple(names)
         self._scratch = torch.empty(0, dtype=torch.float32, device="cpu")
@@ -66,7 +66,8 @@ class Momentum:
         """(parameter name, tensor) of all momentum that a fragment's parameters have now."""
         found = []
         for name, parameter in self._weights.named_parameters(fragment):
-            state = self._optimizer.state.get(parameter, {})
+            states = (each.state.get(parameter) for each in self._optimizers)
+            state = next(filter(None, states), {})
             for key in self._names:
                 tensor = state.get(key)
                 if tensor is not None:

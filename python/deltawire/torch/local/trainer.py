@@ -45,7 +45,7 @@ class LocalTrainer(AbortsOnError, Participant):
     """One rank's local steps and rounds: the base of `LocalSteps` and `ElasticLocalSteps`.
 
     Args:
-        optimizer, steps: see `LocalSteps`.
+        optimizers, steps: see `LocalSteps`.
         weights: of the model, which are exchanged.
         exchange: of these, to be connected.
     """
@@ -57,13 +57,13 @@ class LocalTrainer(AbortsOnError, Participant):
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
+        optimizers: tuple[torch.optim.Optimizer, ...],
         steps: Steps,
         weights: Weights,
         exchange: LocalExchange,
     ) -> None:
         """Before the session: a joiner's state is asked for as soon as that is there."""
-        self.steps, self._optimizer = steps, optimizer
+        self.steps, self._optimizers = steps, optimizers
         self._weights, self._exchange = weights, exchange
         self.round: int = 0
         self.local_steps: int = 0
@@ -89,8 +89,8 @@ class LocalTrainer(AbortsOnError, Participant):
         """Warns of single steps with momentum, because only the changes of several contain it, and
         of an outer momentum with a late codec. `stacklevel` as warnings.warn has it, from here."""
         spec, places = self.parsed_spec, _core.OptimizerPlace
-        if self._steps == 1:
-            warn_of(spec, self._optimizer, places.LOCAL_STEPS, stacklevel=stacklevel + 1)
+        for each in self._optimizers if self._steps == 1 else ():
+            warn_of(spec, each, places.LOCAL_STEPS, stacklevel=stacklevel + 1)
         if self.outer:
             warn_of(spec, self.outer, places.OUTER, stacklevel=stacklevel + 1)
 
@@ -118,13 +118,16 @@ class LocalTrainer(AbortsOnError, Participant):
         return self._weights.outer.optimizer if self._weights.outer else None
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Steps the optimizer, passing on the closure and its result; after the last step of a
-        round also exchanges (with fragments or a delay, whatever part of a round is due).
+        """Steps the optimizers, the first with the closure, whose result it returns; after the last
+        step of a round also exchanges (with fragments or a delay, whatever part of a round is due).
 
         Raises DeltawireError as described for the class; "State" when closed.
         """
         steps = self._next_steps()
-        result = self._optimizer.step() if closure is None else self._optimizer.step(closure)
+        first, *others = self._optimizers
+        result = first.step() if closure is None else first.step(closure)
+        for each in others:
+            each.step()
         self._count_step(steps)
         return result
 

@@ -218,7 +218,10 @@ class FactoredSecondMoment(OptimizerRule):
         if known is None or known.counter is not counter or known.version != counter._version:
             squares = lines.means_of(lines.found_in(local_part(state["exp_avg_sq"])))
             version = counter._version
-            known = self._known[id(parameter)] = _Known(counter, version, int(counter), squares)
+            steps = int(counter)
+            is_guess = self._is_late and steps == 1  # of Adam's own first step
+            known = _Known(counter, version, steps, squares, is_guess)
+            self._known[id(parameter)] = known
         return known
 
     def _squares_of(

@@ -28,10 +28,12 @@ class Taken:
     Attributes:
         by_rule: what happens, if a rule steps it from now on.
         in_the_way: why none does, where one might; "": none is needed.
+        waits: whether that is known only when another one, or this one again, steps the model.
     """
 
     by_rule: str = ""
     in_the_way: str = ""
+    waits: bool = False
 
 
 def traits_of(optimizer: torch.optim.Optimizer, groups: Iterable[dict]) -> _core.OptimizerTraits:
@@ -49,25 +51,17 @@ def watch(
     spec: _core.Spec,
     parameters: Iterable[torch.nn.Parameter],
     rank: int,
-    stepped_by_rule: Collection[int] = (),
-    take: Callable[[torch.optim.Optimizer], Taken] | None = None,
+    take: Callable[[torch.optim.Optimizer], Taken] = lambda _: Taken(),
+    is_provided: Callable[[torch.optim.Optimizer], bool] = lambda _: False,
 ) -> None:
-    """Warns, on rank 0, if the optimizer that first steps these parameters doesn't go with the
-    spec.
+    """Warns, on rank 0, of optimizers that step these parameters and don't go with the spec.
 
     Args:
-        stepped_by_rule: id(parameter) of those that are provided for (`OptimizerRule`). So are
-            those that their optimizer gets later.
-        take: called on every rank before that step: `SoughtRules.take`.
+        take: called before the first step of each: `OptimizerRules.take`.
+        is_provided: whether one needs no warning: a rule steps some of its tensors.
     """
-    if rank != 0 and take is None:
-        return
-    parameters = list(parameters)
-    others = [each for each in parameters if id(each) not in stepped_by_rule]
-    provided = [each for each in parameters if id(each) in stepped_by_rule]
-    for watched in filter(None, (others, provided)):
-        parameters = {id(each): weakref.ref(each) for each in watched}
-        _watches.append(_Watch(spec, parameters, rank, stepped_by_rule, take))
+    trained = {id(each): weakref.ref(each) for each in parameters if each.requires_grad}
+    _watches.append(_Watch(spec, trained, rank, take, is_provided))
     if len(_handles) == 0:
         _handles.append(register_optimizer_step_pre_hook(_look))
 
@@ -82,34 +76,41 @@ def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Watch:
-    """Watches the steps of all optimizers until one steps a parameter of the model."""
+    """Watches the steps of all optimizers until each parameter of the model has one."""
 
     spec: _core.Spec
-    parameters: dict[int, weakref.ref]  # by id
+    parameters: dict[int, weakref.ref]  # by id, of which no optimizer was seen
     rank: int
-    provided: Collection[int]
-    take: Callable[[torch.optim.Optimizer], Taken] | None
+    take: Callable[[torch.optim.Optimizer], Taken]
+    is_provided: Callable[[torch.optim.Optimizer], bool]
+    told: set[str] = dataclasses.field(default_factory=set)
 
     def is_over(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether there is nothing left to watch: this is the model's optimizer, for which it has
-        warned, or the model is gone."""
+        """Whether there is nothing left to watch: all optimizers were seen, or the model is
+        gone."""
         if all(kept() is None for kept in self.parameters.values()):
             return True
         groups = [group for group in optimizer.param_groups if self._steps_ours(group)]
         if not groups:
             return False
-        taken = self.take(optimizer) if self.take is not None else Taken()
-        if self.rank != 0:
-            return True
+        taken = self.take(optimizer)
+        if taken.waits:
+            return False
+        if self.rank == 0:
+            self._tell(optimizer, groups, taken)
+        for each in held_by(optimizer):
+            self.parameters.pop(each, None)
+        return not self.parameters
+
+    def _tell(self, optimizer: torch.optim.Optimizer, groups: list[dict], taken: Taken) -> None:
         if taken.by_rule:
             logger.warning("%s", taken.by_rule)
-            return True
         why = f". This is not done by itself: {taken.in_the_way}" if taken.in_the_way else ""
-        provided = not held_by(optimizer).isdisjoint(self.provided)
         traits, place = traits_of(optimizer, groups), _core.OptimizerPlace.REGISTER
-        texts = _core.optimizer_warnings(self.spec, traits, place, provided)
-        _warn((each + why for each in texts), stacklevel=5)
-        return True
+        texts = _core.optimizer_warnings(self.spec, traits, place, self.is_provided(optimizer))
+        new = [each for each in texts if each not in self.told]
+        self.told.update(new)
+        _warn((each + why for each in new), stacklevel=6)
 
     def _steps_ours(self, group: dict) -> bool:
         return any(

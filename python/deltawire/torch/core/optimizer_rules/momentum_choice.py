@@ -1,14 +1,17 @@
 """The rules by which an optimizer steps what its own way does not suit."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, invalid
 from deltawire.torch.core import arguments
-from deltawire.torch.core.optimizer_rules.factored_second_moment import FactoredSecondMoment
+from deltawire.torch.core.optimizer_rules.factored_second_moment import (
+    FactoredSecondMoment,
+    Received,
+)
 from deltawire.torch.core.optimizer_rules.late_rules import AdamWithoutMomentum, MomentumAsRate
 from deltawire.torch.core.optimizer_rules.lines import Lines
 from deltawire.torch.core.optimizer_rules.momentum_advice import Taken, traits_of
@@ -43,39 +46,62 @@ def may_have_rule(spec: _core.Spec) -> bool:
 
 
 def fitted_to(
-    optimizer: torch.optim.Optimizer | None,
+    optimizers: Sequence[torch.optim.Optimizer],
     momentum: str,
     spec: _core.Spec,
     world_size: int | None = None,
 ) -> _core.Spec:
-    """The spec as the rules of this optimizer need it among so many ranks, where it leaves that
+    """The spec as the rules of these optimizers need it among so many ranks, where it leaves that
     open. None: after the first steps."""
-    if optimizer is None or momentum == IN_OPTIMIZER:
-        return spec
-    traits = traits_of(optimizer, optimizer.param_groups)
-    if world_size is None:
-        return _core.with_means_for(spec, traits)
-    return _core.fitted_to(spec, traits, world_size)
+    for each in () if momentum == IN_OPTIMIZER else optimizers:
+        traits = traits_of(each, each.param_groups)
+        if world_size is None:
+            spec = _core.with_means_for(spec, traits)
+        else:
+            spec = _core.fitted_to(spec, traits, world_size)
+    return spec
 
 
 class OptimizerRules:
-    """The rules of one optimizer, as one.
+    """The rules of a model's optimizers, as one.
 
     Attributes:
-        factored: the one that needs mean squares beside the coded gradients; None: there is none.
-        take: what to ask before an optimizer's first step; see `SoughtRules`. None: nothing.
+        seek: whether all ranks ask `take`.
+        received: of each tensor of a `FactoredSecondMoment`; whoever exchanges sets it.
         recode: `Session.recode` of the exchange, which sets it.
     """
 
-    take: Callable[[torch.optim.Optimizer], Taken] | None = None
+    seek = False
     recode: Callable[[_core.Spec], None]
     _idle = "optimizers are left alone"
 
     def __init__(self, rules: list[OptimizerRule]) -> None:
         self._rules = rules
-        self.factored = next(
-            (each for each in rules if isinstance(each, FactoredSecondMoment)), None
-        )
+        self.received: dict[int, Received] = {}
+        for each in self._factored:
+            each.received = self.received
+
+    @property
+    def _factored(self) -> list[FactoredSecondMoment]:
+        return [each for each in self._rules if isinstance(each, FactoredSecondMoment)]
+
+    @property
+    def use_squares(self) -> bool:
+        """Whether mean squares travel beside the coded gradients."""
+        return self.seek or bool(self._factored)
+
+    def needs(self) -> set[int]:
+        """As of `FactoredSecondMoment`."""
+        return set().union(*(each.needs() for each in self._factored))
+
+    def scales_of(self, parameter: torch.Tensor, lines: Lines) -> torch.Tensor | None:
+        """As of `FactoredSecondMoment`."""
+        found = (each.scales_of(parameter, lines) for each in self._factored)
+        return next((each for each in found if each is not None), None)
+
+    def take(self, _optimizer: torch.optim.Optimizer) -> Taken:
+        """What becomes of an optimizer that was not given, before a step of it."""
+        return Taken()
 
     @property
     def name(self) -> str:
@@ -84,8 +110,12 @@ class OptimizerRules:
 
     @property
     def held(self) -> set[int]:
-        """id(parameter) of all that the optimizer steps."""
+        """id(parameter) of all that their optimizers step."""
         return set().union(*(each.held for each in self._rules))
+
+    def step_some_of(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an optimizer has tensors that an optimizer with a rule has."""
+        return not arguments.held_by(optimizer).isdisjoint(self.held)
 
     def text(self) -> str:
         """What will happen, in one line."""
@@ -108,8 +138,7 @@ class OptimizerRules:
 
     def forget_means(self) -> None:
         """The gradients of the coming step come without this exchange."""
-        if self.factored is not None:
-            self.factored.received.clear()
+        self.received.clear()
 
     def shown(self, step: int) -> dict[str, dict[str, float]]:
         """What `explain` shows of each tensor that is stepped in another way: fields of its row."""
@@ -117,17 +146,20 @@ class OptimizerRules:
 
 
 class SoughtRules(OptimizerRules):
-    """The factored second moment for an optimizer that was not given: for the one that first steps
-    the model, if the table has that rule for it, from this step on. All ranks see theirs between
-    the same two exchanges, so that what travels for it, and how finely, begins alike.
+    """The factored second moment for optimizers that were not given: for those that step the model
+    and for which the table has that rule, once all that were seen hold all of its tensors (on no
+    rank only a share). All ranks see theirs between the same two exchanges, so that what travels
+    for it, and how finely, begins alike.
     """
 
+    seek = True
     _idle = "of optimizers only Adam and AdamW are stepped in another way, once they are seen"
 
     def __init__(self, model: CodedTensors) -> None:
         super().__init__([])
-        self.factored, self.received = self, {}
         self._model = model
+        self._seen: list[torch.optim.Optimizer] = []
+        self._found: list[FactoredSecondMoment] = []  # not yet attached
         self._step, self._is_over = 0, False
 
     def go_to(self, step: int) -> None:
@@ -135,28 +167,35 @@ class SoughtRules(OptimizerRules):
         self._step = step
         super().go_to(step)
 
-    def needs(self) -> set[int]:
-        """As of `FactoredSecondMoment`."""
-        return self._rules[0].needs() if self._rules else set()
-
-    def scales_of(self, parameter: torch.Tensor, lines: Lines) -> torch.Tensor | None:
-        """As of `FactoredSecondMoment`."""
-        return self._rules[0].scales_of(parameter, lines) if self._rules else None
-
     def take(self, optimizer: torch.optim.Optimizer) -> Taken:
-        """Before an optimizer's first step: makes and attaches its rule, if it has one."""
-        try:
-            factored = _unasked(optimizer, self._model)
-        except DeltawireError as cause:
-            return Taken(in_the_way=str(cause))
-        if self._is_over or factored is None:
+        """Makes its rule, if it has one, and attaches all once nothing is missed."""
+        if self._is_over:
             return Taken()
-        self.recode(factored.spec)
-        self._rules = [factored]
-        factored.begins_late(self.received)
+        is_new = not any(each is optimizer for each in self._seen)
+        found, in_the_way = None, ""
+        if is_new:
+            self._seen.append(optimizer)
+            try:
+                found = _unasked(optimizer, self._model)
+            except DeltawireError as cause:
+                in_the_way = str(cause)
+            self._found += [found] if found is not None else []
+        ours = self._model.names.keys()
+        if missed := ours - set().union(*map(arguments.held_by, self._seen)):
+            held = f"{len(ours) - len(missed)} of {len(ours)}"
+            if not is_new:
+                in_the_way = f"the optimizers that step the model have {held} tensors"
+            return Taken(in_the_way=in_the_way, waits=found is not None)
+        return Taken(self._attached() if self._found else "", in_the_way)
+
+    def _attached(self) -> str:
+        self.recode(self._found[0].spec)
+        self._rules, self._found = self._found, []
+        for each in self._factored:
+            each.begins_late(self.received)
         self.go_to(self._step)
         self.attach()
-        return Taken(by_rule=self.text())
+        return self.text()
 
     def remove(self) -> None:
         """As of any rules; none is sought any more."""
@@ -167,14 +206,10 @@ class SoughtRules(OptimizerRules):
 def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> FactoredSecondMoment | None:
     """The factored rule of an optimizer that nobody gave for this; None: it needs none. Raises
     DeltawireError for one that can't be taken."""
-    bare = arguments.bare_optimizer(optimizer, "the optimizer that steps the model")
-    found = rules_for(
-        bare, AS_RATE, model.by(fitted_to(bare, AS_RATE, model.spec, model.world_size))
-    )
-    if found.factored is not None and (missed := model.names.keys() - found.held):
-        held = f"{len(model.names) - len(missed)} of {len(model.names)}"
-        raise invalid(f"the optimizer has {held} tensors")
-    return found.factored
+    bare = (arguments.bare_optimizer(optimizer, "the optimizer that steps the model"),)
+    fitted = fitted_to(bare, AS_RATE, model.spec, model.world_size)
+    rules = _rules_of(*bare, model.by(fitted))
+    return next((each for each in rules if isinstance(each, FactoredSecondMoment)), None)
 
 
 def unfit_for(optimizer: torch.optim.Optimizer, model: CodedTensors) -> str:
@@ -200,7 +235,7 @@ def _sought(model: CodedTensors) -> OptimizerRules:
 
 
 def rules_for(
-    optimizer: torch.optim.Optimizer | None, momentum: str, model: CodedTensors
+    optimizers: Sequence[torch.optim.Optimizer], momentum: str, model: CodedTensors
 ) -> OptimizerRules:
     """The rules for register's optimizer= and momentum=, and all tensors of the model.
 
@@ -209,10 +244,11 @@ def rules_for(
     """
     if momentum == IN_OPTIMIZER or not may_have_rule(model.spec):
         return OptimizerRules([])
-    if optimizer is None:
+    if not optimizers:
         return _sought(model)
-    arguments.check_held(optimizer, model.names)
-    return OptimizerRules(list(_rules_of(optimizer, model)))
+    for each in optimizers:
+        arguments.check_held(each, model.names)
+    return OptimizerRules([rule for each in optimizers for rule in _rules_of(each, model)])
 
 
 def _rules_of(optimizer: torch.optim.Optimizer, model: CodedTensors) -> Iterator[OptimizerRule]:

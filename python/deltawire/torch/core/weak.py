@@ -1,0 +1,16 @@
+"""Calls of methods that keep no object."""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+
+def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
+    """Calls a bound method as long as there is its object; then the result is `otherwise`."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        there = reference()
+        return otherwise if there is None else there(*args)
+
+    return call

@@ -21,14 +21,14 @@ template <std::uint32_t kLanes>
   return lanes[0];
 }
 
-// What is known of the magnitudes of a part or a stretch of it: the largest, and the sum of their squares.
+// What is known of the values of a part or a stretch of it: the largest magnitude, and a sum over all.
 struct Spread {
   std::uint32_t largest = 0;  // bits of the largest |x|; at least kInfinityBits if any isn't finite
-  double squares = 0;         // their sum, by blocks and lanes (lanes.h); float64 holds each square exactly
+  double sum = 0;             // by blocks and lanes
 };
 
-// left = x where that is wanted.
-[[gnu::always_inline]] inline Spread spread_of(const Addends& x) noexcept {
+// The sum of term(i, x) for each element, in order. left = x where that is wanted.
+[[gnu::always_inline]] inline Spread spread_by(const Addends& x, const auto& term) noexcept {
   Spread spread{};
   for (std::uint64_t block = 0; block < x.count; block += kSumBlock) {
     const std::uint64_t rest = x.count - block;
@@ -38,12 +38,18 @@ struct Spread {
       const float sum = sum_at(x, i);
       const std::uint32_t magnitude = magnitude_bits(sum);
       spread.largest = magnitude > spread.largest ? magnitude : spread.largest;
-      lanes[i % kSumLanes] += static_cast<double>(sum) * static_cast<double>(sum);
+      lanes[i % kSumLanes] += term(i, sum);
       if (x.left != nullptr) x.left[i] = sum;
     }
-    spread.squares += folded(lanes);
+    spread.sum += folded(lanes);
   }
   return spread;
+}
+
+// The sum of squares; float64 holds each of them exactly.
+[[gnu::always_inline]] inline Spread spread_of(const Addends& x) noexcept {
+  return spread_by(
+      x, [](std::uint64_t, float sum) { return static_cast<double>(sum) * static_cast<double>(sum); });
 }
 
 }  // namespace deltawire

@@ -309,7 +309,7 @@ class Qsgd final : public Codec {
       const std::uint64_t count = std::min<std::uint64_t>(x.count - at, plan_.bucket);
       const Spread spread = spread_of(some_of(x, at, count));
       if (spread.largest >= kInfinityBits) return not_finite();
-      const double root = std::sqrt(spread.squares);
+      const double root = std::sqrt(spread.sum);
       const bool fits = root <= static_cast<double>(std::numeric_limits<float>::max());
       in_range = in_range && (largest_ || fits);
       norms[i] = largest_ || !fits ? std::bit_cast<float>(spread.largest) : static_cast<float>(root);

@@ -1,14 +1,16 @@
 // signsgd: the sign of each value and one scale, the mean magnitude or 1, with error feedback or without.
 // spec.md in this folder defines the bytes.
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/errors.h"
 #include "base/float_environment.h"
 #include "codecs/fixed_codec.h"
+#include "codecs/kernels/element_bits.h"
+#include "codecs/kernels/lanes.h"
 #include "codecs/registration.h"
-#include "codecs/signsgd/signsgd_ops.h"
 #include "codecs/two_passes.h"
 
 namespace deltawire::signsgd {
@@ -48,10 +50,8 @@ constexpr CodecInfo kInfoWithoutFeedback = info_with(false);
 
 class Signsgd final : public FixedCodec {
  public:
-  Signsgd(bool feedback, bool is_bare, const Kernels& kernels) noexcept
-      : FixedCodec(feedback ? kInfo : kInfoWithoutFeedback, Field{"signs", 1}),
-        is_bare_(is_bare),
-        kernels_(kernels) {}
+  Signsgd(bool feedback, bool is_bare) noexcept
+      : FixedCodec(feedback ? kInfo : kInfoWithoutFeedback, Field{"signs", 1}), is_bare_(is_bare) {}
 
   std::string spec() const override {
     return std::string("signsgd:feedback=") + (info().error_feedback ? "on" : "off") +
@@ -64,13 +64,19 @@ class Signsgd final : public FixedCodec {
  private:
   Result<Scalars> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
-    const Magnitudes magnitudes = kernels_.split(first, payload);
+    const Spread magnitudes = spread_by(first, [payload](std::uint64_t i, float x) {
+      put_sign_bit(payload, i, x < 0);
+      return std::fabs(x);
+    });
     if (magnitudes.largest >= kInfinityBits) return not_finite();
     const float scale =
         is_bare_ ? 1.0F : static_cast<float>(magnitudes.sum / static_cast<double>(part.count));
     // A mean so small that it is rounded to 0 sends nothing, not even signs.
     if (scale == 0) std::memset(payload, 0, bytes_of(part.count));
-    if (second.left != nullptr) kernels_.take_scale(second, scale);
+    for (std::uint64_t i = 0; i < second.count && second.left != nullptr; ++i) {
+      const float x = sum_at(second, i);
+      second.left[i] = x - (x < 0 ? -scale : scale);
+    }
     return Scalars{std::bit_cast<std::uint32_t>(scale)};
   }
 
@@ -80,7 +86,7 @@ class Signsgd final : public FixedCodec {
       return corrupt("signsgd: the scale of a bare sign is not 1");
     }
     const std::uint64_t bytes = in.payload.size();
-    if (in.scalar == 0 && kernels_.find_set(in.payload.data(), bytes) < bytes) {
+    if (in.scalar == 0 && find_set_byte(in.payload.data(), bytes) < bytes) {
       return corrupt("signsgd: a value is negative although the scale is 0");
     }
     if (!has_padding(in, count)) return {};
@@ -90,16 +96,18 @@ class Signsgd final : public FixedCodec {
   Status decode_codes(const PartView& in, const PartTarget& out) const override {
     RETURN_IF_ERROR(check_codes(in, out.count));
     const float value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale;
-    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    kernel(in.payload.data(), out.count, value, out.slot);
+    if (out.accumulate) {
+      add_sides(in.payload.data(), out.count, {value, -value}, out.slot);
+    } else {
+      put_sides(in.payload.data(), out.count, {value, -value}, out.slot);
+    }
     return {};
   }
 
   bool is_bare_;
-  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
   constexpr std::string_view kSwitch[] = {"off", "on"};
   ASSIGN_OR_RETURN(const auto feedback, choice_parameter(spec, "feedback", kSwitch, 1));
   constexpr std::string_view kScale[] = {"mean", "one"};
@@ -108,13 +116,11 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
     return invalid(
         "signsgd: a residual grows without bound under bare signs; give scale=one with feedback=off");
   }
-  return std::make_unique<const Signsgd>(feedback == 1, scale == 1, kernels_for(target));
+  return std::make_unique<const Signsgd>(feedback == 1, scale == 1);
 }
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
-
-extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<kernels_for>};
+extern constinit const Registration kRegistration = {&kInfo, make};
 
 }  // namespace deltawire::signsgd

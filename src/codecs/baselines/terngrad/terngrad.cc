@@ -163,7 +163,7 @@ class Terngrad final : public Codec {
   float scale_of(const Spread& spread, std::uint64_t count) const noexcept {
     const auto largest = std::bit_cast<float>(spread.largest);
     if (clip_ == 0) return largest;
-    const double limit = static_cast<double>(clip_) * std::sqrt(spread.squares / static_cast<double>(count));
+    const double limit = static_cast<double>(clip_) * std::sqrt(spread.sum / static_cast<double>(count));
     return limit < static_cast<double>(largest) ? static_cast<float>(limit) : largest;
   }
 

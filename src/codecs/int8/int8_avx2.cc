@@ -56,12 +56,8 @@ struct Lanes {
   }
 };
 
-void encode(const Addends& x, float step, std::byte* payload) {
-  encode_by<Lanes>(x, step, payload);
-}
-
 }  // namespace
 
-extern constexpr Kernels kKernels = {encode, find_bad_code, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {encode_by<Lanes>, find_bad_code, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

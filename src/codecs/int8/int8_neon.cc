@@ -50,10 +50,6 @@ struct Lanes {
   }
 };
 
-void encode(const Addends& x, float step, std::byte* payload) {
-  encode_by<Lanes>(x, step, payload);
-}
-
 constexpr std::uint64_t kStep = 16;  // values at a time: a vector of codes
 
 // For the last few values, which fill no vector.
@@ -124,6 +120,6 @@ bool decode_accumulate(const std::byte* payload, std::uint64_t count, float step
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {encode, find_bad_code, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {encode_by<Lanes>, find_bad_code, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::size_t kDimsMax = 64;
 
-// One description of each message's fields (below) serves both directions: an archive writes them, or reads
-// them.
+// One description of each message's fields serves both directions: an archive writes them, or reads them.
 class Writer {
  public:
   template <class... Fields>
@@ -202,39 +201,6 @@ void fields(auto& archive, TensorShape& tensor) {
   archive(tensor.name, tensor.dims);
   check(archive, tensor.dims.size() <= kDimsMax);
 }
-void fields(auto& archive, Place& place) {
-  archive(place.job, place.id, place.meets, place.view);
-}
-void fields(auto& archive, Here& here) {
-  archive(here.place);
-}
-void fields(auto& archive, Found& found) {
-  archive(found.rank, found.world_size, found.address, found.settings);
-}
-void fields(auto& archive, Join& join) {
-  archive(join.address, join.settings);
-}
-void fields(auto& archive, Meet& meet) {
-  archive(meet.state, meet.left);
-}
-void fields(auto& archive, Wait& wait) {
-  archive(wait.hosted);
-}
-void fields(auto& archive, Elsewhere& elsewhere) {
-  archive(elsewhere.address);
-}
-void fields(auto& archive, Refused& refused) {
-  archive(refused.code, refused.why);
-}
-void fields(auto& archive, Excluded& excluded) {
-  archive(excluded.epoch, excluded.why);
-}
-void fields(auto& archive, Alone& alone) {
-  archive(alone.why);
-}
-void fields(auto& archive, Offer& offer) {
-  archive(offer.doors);
-}
 void fields(auto& archive, Shares& shares) {
   archive(shares.epoch, shares.ids);
   check(archive, shares.ids.size() <= kMembersMax);
@@ -244,29 +210,15 @@ void fields(auto& archive, NextView& next) {
           next.shares, next.residual_kept, next.residual_lost, next.new_id);
   check(archive, !next.new_id || next.view.has(*next.new_id));
 }
-void fields(auto& archive, Take& take) {
-  archive(take.digest);
-}
-void fields(auto& archive, Taken& taken) {
-  archive(taken.chunks);
-}
-void fields(auto& archive, Leaves& leaves) {
-  archive(leaves.job, leaves.id, leaves.why);
-}
-void fields(auto& archive, BytesHead& head) {
-  archive(head.count, head.digest);
-}
 void fields(auto& archive, StateRow& row) {
   archive(row.name, row.kind, row.element_bytes, row.dims);
   check(archive, row.dims.size() <= kDimsMax);
 }
-void fields(auto& archive, StateLayout& layout) {
-  archive(layout.rows, layout.chunk_bytes, layout.digests);
+template <class Archive, class Each>
+  requires requires(Archive& archive, Each& each) { each.fields(archive); }
+void fields(Archive& archive, Each& each) {
+  each.fields(archive);
 }
-// Messages that are their kind alone.
-template <class Kind>
-  requires std::is_empty_v<Kind>
-void fields(auto& /*archive*/, Kind& /*message*/) {}
 
 template <std::size_t kKind = 0>
 bool read_kind(std::size_t kind, Reader& reader, Message& message) {

@@ -24,6 +24,9 @@ inline constexpr std::size_t kMessageMax = std::size_t{1} << 20;  // bytes
 using Digest = std::array<std::byte, 32>;  // SHA-256
 using Left = std::map<int, std::string>;   // who has left, by id, and why
 
+// fields() of a message names them all, in the order of their bytes; of those that are checked messages.cc
+// does.
+
 struct TensorShape {
   std::string name;
   std::vector<std::uint64_t> dims;
@@ -33,6 +36,7 @@ struct TensorShape {
 
 // A message without fields.
 struct KindAlone {
+  void fields(auto& /*archive*/) {}
   bool operator==(const KindAlone&) const = default;
 };
 
@@ -45,11 +49,13 @@ struct Place {
   bool meets = false;  // it looks for the next view
   View view;           // that it runs in; of a process that still connects, the one before
 
+  void fields(auto& archive) { archive(job, id, meets, view); }
   bool operator==(const Place&) const = default;
 };
 struct Here {
   std::optional<Place> place;  // nothing: in no view yet
 
+  void fields(auto& archive) { archive(place); }
   bool operator==(const Here&) const = default;
 };
 // A rank that the session begins with comes to rank 0.
@@ -59,24 +65,28 @@ struct Found {
   Endpoint address;  // of its door
   std::string settings;
 
+  void fields(auto& archive) { archive(rank, world_size, address, settings); }
   bool operator==(const Found&) const = default;
 };
 struct Join {
   Endpoint address;
   std::string settings;
 
+  void fields(auto& archive) { archive(address, settings); }
   bool operator==(const Join&) const = default;
 };
 struct Meet {
   MemberState state;
   Left left;  // of the members of its views
 
+  void fields(auto& archive) { archive(state, left); }
   bool operator==(const Meet&) const = default;
 };
 // The caller's turn comes. `hosted`: this process hosts the meeting, and says itself when it gives up.
 struct Wait {
   bool hosted = false;
 
+  void fields(auto& archive) { archive(hosted); }
   bool operator==(const Wait&) const = default;
 };
 // States are in transfer, so the meeting's clock stands still.
@@ -85,6 +95,7 @@ struct Moves : KindAlone {};
 struct Elsewhere {
   Endpoint address;
 
+  void fields(auto& archive) { archive(address); }
   bool operator==(const Elsewhere&) const = default;
 };
 // Look for the host anew.
@@ -93,6 +104,7 @@ struct Refused {
   ErrorCode code = ErrorCode::kMismatch;
   std::string why;
 
+  void fields(auto& archive) { archive(code, why); }
   bool operator==(const Refused&) const = default;
 };
 // The others went on without the receiver.
@@ -100,12 +112,14 @@ struct Excluded {
   std::optional<std::uint32_t> epoch;
   std::string why;
 
+  void fields(auto& archive) { archive(epoch, why); }
   bool operator==(const Excluded&) const = default;
 };
 // The host gives up, for want of a quorum.
 struct Alone {
   std::string why;
 
+  void fields(auto& archive) { archive(why); }
   bool operator==(const Alone&) const = default;
 };
 // To a process that joins: the state follows, as a plan; take its chunks at these doors. To a member: give
@@ -113,6 +127,7 @@ struct Alone {
 struct Offer {
   std::vector<Endpoint> doors;
 
+  void fields(auto& archive) { archive(doors); }
   bool operator==(const Offer&) const = default;
 };
 // Send your share of the residuals.
@@ -147,6 +162,7 @@ struct NextView {
 struct Take {
   Digest digest{};
 
+  void fields(auto& archive) { archive(digest); }
   bool operator==(const Take&) const = default;
 };
 // It follows.
@@ -156,6 +172,7 @@ struct Lacks : KindAlone {};
 struct Taken {
   std::uint64_t chunks = 0;
 
+  void fields(auto& archive) { archive(chunks); }
   bool operator==(const Taken&) const = default;
 };
 // It has the whole state.
@@ -166,6 +183,7 @@ struct Leaves {
   int id = 0;
   std::string why;
 
+  void fields(auto& archive) { archive(job, id, why); }
   bool operator==(const Leaves&) const = default;
 };
 struct Heard : KindAlone {};
@@ -174,6 +192,7 @@ struct BytesHead {
   std::uint64_t count = 0;
   Digest digest{};
 
+  void fields(auto& archive) { archive(count, digest); }
   bool operator==(const BytesHead&) const = default;
 };
 
@@ -200,6 +219,7 @@ struct StateLayout {
   std::uint64_t chunk_bytes = 0;
   std::vector<Digest> digests;  // of the chunks, in order
 
+  void fields(auto& archive) { archive(rows, chunk_bytes, digests); }
   bool operator==(const StateLayout&) const = default;
 };
 std::vector<std::byte> encode(const StateLayout& layout);

@@ -21,8 +21,6 @@ class EpochExchange {
                                                         std::unique_ptr<Listener> listener,
                                                         const MeshOptions& mesh);
   ~EpochExchange() { close(); }
-  EpochExchange(const EpochExchange&) = delete;
-  EpochExchange& operator=(const EpochExchange&) = delete;
 
   // One attempt: the last bucket's report, or why the step is committed nowhere. `timeout`: of each bucket.
   Result<Report> run(std::span<const ElasticBucket> buckets, std::uint64_t number, const ElasticStep& step,

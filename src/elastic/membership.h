@@ -23,8 +23,6 @@ class Membership {
  public:
   Membership(std::string spec, const ReducerOptions& options, ElasticOptions elastic, std::string settings);
   ~Membership() { close("it left"); }
-  Membership(const Membership&) = delete;
-  Membership& operator=(const Membership&) = delete;
 
   // `door`: as ElasticSession::open.
   Status open(std::unique_ptr<Listener> door);

@@ -50,8 +50,6 @@ class Reception {
   static Result<std::unique_ptr<Reception>> open(std::unique_ptr<Door> door, std::string settings,
                                                  Clock::duration within);
   ~Reception() { close(); }
-  Reception(const Reception&) = delete;
-  Reception& operator=(const Reception&) = delete;
 
   const Endpoint& address() const { return address_; }
   // This process runs in that view from now on. Who waits here and doesn't belong is told. When it returns,

@@ -18,8 +18,6 @@ class Tasks {
  public:
   Tasks() = default;
   ~Tasks() { join(); }
-  Tasks(const Tasks&) = delete;
-  Tasks& operator=(const Tasks&) = delete;
 
   // Whether there was a thread for it.
   bool start(std::function<void()> body) {

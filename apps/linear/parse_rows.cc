@@ -1,8 +1,6 @@
 #include "linear/parse_rows.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -17,47 +15,8 @@ namespace deltawire::linear {
 namespace {
 
 constexpr std::uint64_t kIndexMax = std::uint64_t{1} << 63;
-constexpr std::array kPowersOfTen{1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                  1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-
-constexpr std::array kShortPowersOfTen{1e0F, 1e1F, 1e2F, 1e3F, 1e4F, 1e5F, 1e6F, 1e7F, 1e8F, 1e9F, 1e10F};
-
 bool is_digit(char c) noexcept {
   return static_cast<unsigned char>(c - '0') < 10;
-}
-
-constexpr std::array<std::uint64_t, 9> kWholePowersOfTen{1,      10,      100,      1000,     10000,
-                                                         100000, 1000000, 10000000, 100000000};
-
-// Up to eight digits at once: bytes of a word become pairs, fours and eights of digits (D. Lemire, "Number
-// parsing at a gigabyte per second", Software: Practice and Experience 2021, section 5). Returns
-// their number. REQUIRES: 8 bytes at `at`.
-std::ptrdiff_t take_up_to_eight(const char* at, std::uint64_t& number) noexcept {
-  static_assert(std::endian::native == std::endian::little);
-  std::uint64_t word = 0;
-  std::memcpy(&word, at, sizeof word);
-  word ^= 0x3030303030303030;
-  // The lowest byte above 9 has its highest bit set here; carries into higher bytes do not matter.
-  const std::uint64_t others = (word | (word + 0x7676767676767676)) & 0x8080808080808080;
-  const int count = others == 0 ? 8 : std::countr_zero(others) / 8;
-  if (count == 0) return 0;
-  word <<= 8 * (8 - count);  // leading zeros
-  word = (10 * word + (word >> 8)) & 0x00FF00FF00FF00FF;
-  word = (100 * word + (word >> 16)) & 0x0000FFFF0000FFFF;
-  word = (10000 * word + (word >> 32)) & 0x00000000FFFFFFFF;
-  number = number * kWholePowersOfTen[static_cast<std::size_t>(count)] + word;
-  return count;
-}
-
-// Appends the digits at `at` to those of `number`; returns how many there were.
-std::ptrdiff_t take_digits(const char*& at, const char* end, std::uint64_t& number) noexcept {
-  const char* const first = at;
-  if (end - at >= 8) {
-    at += take_up_to_eight(at, number);
-    if (at - first < 8) return at - first;
-  }
-  while (at < end && is_digit(*at)) number = 10 * number + static_cast<std::uint64_t>(*at++ - '0');
-  return at - first;
 }
 
 // Whether a number that no float32 holds is too near to 0, and not too large: by the place of its first digit
@@ -78,8 +37,14 @@ bool is_small(const char* at, const char* end) noexcept {
   return exponent + (first < point ? point - first : point - first + 1) <= 0;
 }
 
-// Parses any number with the standard library.
-Scan scan_slowly(const char*& at, const char* end, float& value) noexcept {
+}  // namespace
+
+Scan scan_float(const char*& at, const char* end, float& value) noexcept {
+  // Categorical data have only ones.
+  if (end - at >= 2 && is_digit(*at) && (at[1] == ' ' || at[1] == '\t')) {
+    value = static_cast<float>(*at++ - '0');
+    return Scan::kNumber;
+  }
   const char* first = at;
   if (first < end && *first == '+') {
     ++first;
@@ -98,61 +63,13 @@ Scan scan_slowly(const char*& at, const char* end, float& value) noexcept {
   return Scan::kNumber;
 }
 
-// Whether a correctly rounded float64 rounds to the float32 that the number itself rounds to: not where it
-// lies on the border between two of them, or where float32 is subnormal.
-bool rounds_once_more(double value) noexcept {
-  constexpr std::uint64_t kRest = (std::uint64_t{1} << 29) - 1;
-  return (std::bit_cast<std::uint64_t>(value) & kRest) != (std::uint64_t{1} << 28) && value >= 0x1p-126;
-}
-
-}  // namespace
-
-// The usual number has at most 15 digits and no exponent: then digits and power of ten are exact in float64,
-// and their quotient is rounded once (Clinger, "How to read floating point numbers accurately", PLDI 1990).
-Scan scan_float(const char*& at, const char* end, float& value) noexcept {
-  // Categorical data have only ones.
-  if (end - at >= 2 && is_digit(*at) && (at[1] == ' ' || at[1] == '\t')) {
-    value = static_cast<float>(*at++ - '0');
-    return Scan::kNumber;
-  }
-  const char* here = at;
-  bool negative = false;
-  if (here < end && (*here == '-' || *here == '+')) negative = *here++ == '-';
-  std::uint64_t digits = 0;
-  std::ptrdiff_t count = take_digits(here, end, digits);
-  std::ptrdiff_t fraction = 0;
-  if (here < end && *here == '.') {
-    ++here;
-    fraction = take_digits(here, end, digits);
-    count += fraction;
-  }
-  const bool exponent = here < end && (*here == 'e' || *here == 'E');
-  if (count == 0 || count > 15 || exponent) return scan_slowly(at, end, value);
-  // Digits and power are exact in float32, too: one rounding, and none to look at.
-  if (digits < (1U << 24) && fraction <= 10) {
-    const float short_value =
-        static_cast<float>(digits) / kShortPowersOfTen[static_cast<std::size_t>(fraction)];
-    value = negative ? -short_value : short_value;
-    at = here;
-    return Scan::kNumber;
-  }
-  const double wide = static_cast<double>(digits) / kPowersOfTen[static_cast<std::size_t>(fraction)];
-  if (digits != 0 && !rounds_once_more(wide)) return scan_slowly(at, end, value);
-  value = static_cast<float>(negative ? -wide : wide);
-  at = here;
-  return Scan::kNumber;
-}
-
 Scan scan_index(const char*& at, const char* end, std::uint64_t& value) noexcept {
-  const char* here = at;
   std::uint64_t number = 0;
-  // 19 digits always fit; more are leading zeros, or too large.
-  while (here < end && *here == '0') ++here;
-  const char* const first = here;
-  if (take_digits(here, end, number) > 19 || number > kIndexMax) return Scan::kNotFinite;
-  if (here == first && first == at) return Scan::kNoNumber;
+  const auto result = std::from_chars(at, end, number);
+  if (result.ec == std::errc::invalid_argument) return Scan::kNoNumber;
+  if (result.ec == std::errc::result_out_of_range || number > kIndexMax) return Scan::kNotFinite;
   value = number;
-  at = here;
+  at = result.ptr;
   return Scan::kNumber;
 }
 

@@ -194,22 +194,4 @@ void LazyOptimizer::step(const Pairs& gradient, std::span<float> weights) {
   for (const std::uint32_t key : gradient.keys) done_[key] = now;
 }
 
-Result<TrainedWeights> TrainedWeights::make(const OptimizerSettings& settings, std::uint64_t dimension,
-                                            std::optional<double> average_power) {
-  ASSIGN_OR_RETURN(auto optimizer, LazyOptimizer::make(settings, dimension));
-  TrainedWeights weights(std::move(optimizer), dimension);
-  weights.keeps_averages_ = average_power.has_value();
-  if (average_power) weights.optimizer_.keep_average(*average_power);
-  return weights;
-}
-
-double TrainedWeights::update_results() {
-  const double squares = optimizer_.squares_of_results(weights_);
-  if (keeps_averages_) averages_.resize(weights_.size());
-  for (std::size_t i = 0; i < averages_.size(); ++i) {
-    averages_[i] = optimizer_.result(static_cast<std::uint32_t>(i), weights_);
-  }
-  return squares;
-}
-
 }  // namespace deltawire::linear

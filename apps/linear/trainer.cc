@@ -108,7 +108,9 @@ Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
 
 Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
   RETURN_IF_ERROR(agree());
-  ASSIGN_OR_RETURN(weights_, TrainedWeights::make(settings_.optimizer, dimension_, settings_.average_power));
+  ASSIGN_OR_RETURN(optimizer_, LazyOptimizer::make(settings_.optimizer, dimension_));
+  if (settings_.average_power) optimizer_->keep_average(*settings_.average_power);
+  weights_.assign(dimension_, 0.0F);
   sums_.assign(dimension_, 0.0);
   keys_ = KeySet(dimension_);
   gradient_.dimension = dimension_;
@@ -126,8 +128,8 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
     hooks.epoch(report);
     progress_ = {.epoch = progress_.epoch + 1, .report = {}, .epochs = std::move(progress_.epochs)};
   }
-  model.state_bytes = weights_->state_bytes();
-  model.weights = weights_->take_results();
+  model.state_bytes = 4 * weights_.size() + optimizer_->state_bytes();
+  model.weights = std::move(results());
   model.epochs = std::move(progress_.epochs);
   return model;
 }
@@ -137,7 +139,7 @@ Status Trainer::run_epoch(const TrainHooks& hooks) {
   report.epoch = static_cast<int>(progress_.epoch) + 1;
   const double rate =
       settings_.optimizer.learning_rate / (1 + static_cast<double>(progress_.epoch) * settings_.rate_decay);
-  RETURN_IF_ERROR(weights_->set_learning_rate(rate));
+  RETURN_IF_ERROR(optimizer_->set_learning_rate(rate));
   const auto rank = static_cast<std::size_t>(exchange_.rank());
   EpochRows rows(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
   while (progress_.batch < batches_) {
@@ -171,7 +173,7 @@ Status Trainer::step(EpochRows& order) {
   report.decode_seconds += sent.decode_seconds;
   progress_.bytes += sent.bytes_sent;
   const auto updating = Clock::now();
-  weights_->step(gradient_);
+  optimizer_->step(gradient_, weights_);
   report.update_seconds += seconds_since(updating);
   ++progress_.batch;
   return {};
@@ -206,7 +208,7 @@ Status Trainer::add_rows(EpochRows& order, std::uint64_t count, double scale) {
   double& update_seconds = progress_.report.update_seconds;
   const auto bring_up = [&] {
     const auto begin = Clock::now();
-    weights_->bring_up(fresh_);
+    optimizer_->bring_up(fresh_, weights_);
     update_seconds += seconds_since(begin);
   };
   if (settings_.bias && count > 0) {
@@ -231,9 +233,8 @@ Status Trainer::add_rows(EpochRows& order, std::uint64_t count, double scale) {
 
 void Trainer::add_gradient(const RowBlock& block, std::span<const std::uint32_t> rows, double scale) {
   for (const std::uint32_t row : rows) {
-    const double slope =
-        scale * slope_of(settings_.loss, margin(block, row, weights_->weights(), settings_.bias),
-                         target_of(settings_.loss, block.labels[row]));
+    const double slope = scale * slope_of(settings_.loss, margin(block, row, weights_, settings_.bias),
+                                          target_of(settings_.loss, block.labels[row]));
     if (slope != 0) add_slope(block, row, slope);
   }
 }
@@ -258,10 +259,19 @@ void Trainer::collect_gradient() {
   });
 }
 
+// Brings all results up to date; returns the sum of their squares.
+double Trainer::update_results() {
+  const double squares = optimizer_->squares_of_results(weights_);
+  if (settings_.average_power) averages_.resize(dimension_);
+  for (std::size_t key = 0; key < averages_.size(); ++key) {
+    averages_[key] = optimizer_->result(static_cast<std::uint32_t>(key), weights_);
+  }
+  return squares;
+}
+
 // Losses, compared with those of a constant model, and the distance of the objective from its minimum.
 Status Trainer::evaluate(EpochReport& report) {
-  const double squares = weights_->update_results();
-  const std::span<const float> results = weights_->results();
+  const double squares = update_results();
   const bool last = report.epoch == settings_.epochs;
   const bool needs_gradient = settings_.gap_is_bound() && (settings_.stop > 0 || last);
   PartSums parts[2];
@@ -271,7 +281,7 @@ Status Trainer::evaluate(EpochReport& report) {
     PartSums& part = parts[held_out ? 1 : 0];
     for (std::size_t row = 0; row < block->rows(); ++row) {
       const double target = target_of(settings_.loss, block->labels[row]);
-      const double at = margin(*block, row, results, settings_.bias);
+      const double at = margin(*block, row, results(), settings_.bias);
       part.labels.add(target);
       part.loss += loss_of(settings_.loss, at, target);
       part.right += (at > 0) == (target > 0) ? 1 : 0;
@@ -308,8 +318,9 @@ Status Trainer::evaluate(EpochReport& report) {
 Status Trainer::find_bound(EpochReport& report) {
   const double l2 = settings_.optimizer.weight_decay;
   if (exchange_.rank() == 0) {
-    const std::span<const float> results = weights_->results();
-    for (std::size_t key = 0; key < sums_.size(); ++key) sums_[key] += l2 * static_cast<double>(results[key]);
+    for (std::size_t key = 0; key < sums_.size(); ++key) {
+      sums_[key] += l2 * static_cast<double>(results()[key]);
+    }
   }
   const auto squares = squared_norm_of_sum(sums_, exchange_);
   std::ranges::fill(sums_, 0.0);

@@ -144,6 +144,9 @@ class Trainer {
   void collect_gradient();
   Status sum_up();
   std::uint32_t bias_key() const noexcept { return static_cast<std::uint32_t>(dimension_ - 1); }
+  // What an evaluation and the model are of: averages of weights if they are kept, else the weights.
+  std::vector<float>& results() noexcept { return averages_.empty() ? weights_ : averages_; }
+  double update_results();
   Status evaluate(EpochReport& report);
   Status find_bound(EpochReport& report);
 
@@ -154,7 +157,10 @@ class Trainer {
   double rows_ = 0;                          // training rows of all ranks
   std::uint64_t batches_ = 1;                // per data epoch
   std::vector<std::uint64_t> rows_of_rank_;  // training rows, by rank
-  std::optional<TrainedWeights> weights_;
+  // All weights are on every rank, stepped by all ranks in the same way.
+  std::optional<LazyOptimizer> optimizer_;
+  std::vector<float> weights_;   // by key; valid for keys that are up to date
+  std::vector<float> averages_;  // as of the last evaluation
   Progress progress_;
   KeySet keys_;                       // of this batch
   std::vector<std::uint32_t> fresh_;  // keys new to it

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -313,6 +314,28 @@ void run_channel(benchmark::State& state, const ChannelCase& id) {
   }
 }
 
+// What selecting the largest of each sign costs with the standard library alone; it moves what it gets.
+void run_selection(benchmark::State& state, std::size_t count) {
+  const std::vector<float>& values = input_of("laplace", count).values;
+  const auto keep = static_cast<std::ptrdiff_t>(count / 100);
+  std::vector<float> positive(count);
+  std::vector<float> negative(count);
+  measure(state, {.count = count,
+                  .payload_bytes = 0,
+                  .clock = Clock::kThread,
+                  .run =
+                      [&] {
+                        std::nth_element(positive.begin(), positive.begin() + keep, positive.end(),
+                                         std::greater<>());
+                        std::nth_element(negative.begin(), negative.begin() + keep, negative.end());
+                      },
+                  .restore =
+                      [&] {
+                        positive = values;
+                        negative = values;
+                      }});
+}
+
 }  // namespace
 
 const Input& input_of(const std::string& name, std::size_t count) {
@@ -355,6 +378,13 @@ void register_channels(const std::vector<CodecCase>& cases) {
         }
       }
     }
+  }
+}
+
+void register_selection() {
+  for (const Size& size : kSizes) {
+    add_row(std::string("select/nth_element-twice/laplace/") + size.name, size.count,
+            [size](benchmark::State& state) { run_selection(state, size.count); });
   }
 }
 

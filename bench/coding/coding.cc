@@ -53,6 +53,8 @@ std::vector<CodecCase> usual_cases() {
           {"truncate", {"normal"}},
           {"zstd", {"normal", "zeros"}},
           {"zlib", {"normal", "zeros"}},
+          {"zstd:level=1,planes=off", {"normal", "layers", "zeros"}},
+          {"zlib:level=1,planes=off", {"normal", "layers", "zeros"}},
           {"fp32", {"normal"}}};
 }
 
@@ -104,7 +106,7 @@ int run(int count, char** arguments) {
   describe_machine();
   register_codecs(cases);
   register_channels(cases);
-  if (spec.empty() && input.empty()) register_rivals();
+  if (spec.empty() && input.empty()) register_selection();
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

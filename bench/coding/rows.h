@@ -38,8 +38,9 @@ void register_codecs(const std::vector<CodecCase>& cases);
 // size, through a Channel. Size `small`: 3,000 tensors of 3 to 300 values; `of_small`: one of as many.
 void register_channels(const std::vector<CodecCase>& cases);
 
-// <way>/<rival>/<input>/<size>: general compressors over the same bytes, and selection by std::nth_element.
-void register_rivals();
+// select/nth_element-twice/laplace/<size>: what selecting the largest of each sign costs without this
+// library.
+void register_selection();
 
 // Registers a row. Few iterations: of each the median counts, not the mean.
 template <class Row>

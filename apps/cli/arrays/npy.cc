@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/little_endian.h"
 #include "cli/number_text.h"
 
 namespace deltawire::cli {
@@ -17,12 +18,6 @@ constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::uint64_t kMaxDimensions = 8;                      // of a .dw file
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 32;  // a tensor has fewer
 constexpr std::uint64_t kHeaderMultiple = 64;  // numpy.save pads so that the values are aligned
-
-std::uint64_t little_endian(const std::byte* at, std::uint64_t bytes) {
-  std::uint64_t number = 0;
-  for (std::uint64_t i = 0; i < bytes; ++i) number |= std::to_integer<std::uint64_t>(at[i]) << (8 * i);
-  return number;
-}
 
 // Reads a header off the front of files; members fail with a message that lacks the file's name.
 class HeaderSource {
@@ -44,7 +39,8 @@ class HeaderSource {
     const std::uint64_t length_bytes = version == 1 ? 2 : 4;
     const auto length_field = take(length_bytes);
     if (length_field.size() < length_bytes) throw ends();
-    const std::uint64_t length = little_endian(length_field.data(), length_bytes);
+    const std::byte* const at = length_field.data();
+    const std::uint64_t length = version == 1 ? load_le<std::uint16_t>(at) : load_le<std::uint32_t>(at);
     const auto text = take(length);
     if (text.size() < length) {
       throw failed("ends within the .npy header: expected " + grouped(length) + " bytes, found " +

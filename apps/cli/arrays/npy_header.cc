@@ -1,3 +1,4 @@
+#include <charconv>
 
 #include "cli/arrays/npy.h"
 
@@ -37,17 +38,11 @@ class Reader {
 
   bool take_number(std::uint64_t& out) {
     skip_spaces();
-    constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
-    std::size_t digits = 0;
-    out = 0;
-    for (; digits < rest_.size() && rest_[digits] >= '0' && rest_[digits] <= '9'; ++digits) {
-      const auto digit = static_cast<std::uint64_t>(rest_[digits] - '0');
-      if (out > (kMost - digit) / 10) return false;
-      out = out * 10 + digit;
-    }
-    rest_.remove_prefix(digits);
-    if (digits > 0 && !rest_.empty() && rest_.front() == 'L') rest_.remove_prefix(1);  // by Python 2
-    return digits > 0;
+    const auto [behind, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), out);
+    if (error != std::errc()) return false;
+    rest_.remove_prefix(static_cast<std::size_t>(behind - rest_.data()));
+    if (rest_.starts_with('L')) rest_.remove_prefix(1);  // by Python 2
+    return true;
   }
 
   bool at_end() {

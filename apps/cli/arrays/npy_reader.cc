@@ -18,18 +18,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "values are read in place");
 
-template <class Number>
-void swap_each(std::byte* values, std::uint64_t count) {
-  for (std::uint64_t i = 0; i < count; ++i) {
-    std::reverse(values + i * sizeof(Number), values + (i + 1) * sizeof(Number));
-  }
-}
-
 void swap_bytes(std::byte* values, std::uint64_t count, std::uint64_t bytes_each) {
-  switch (bytes_each) {
-    case 2: return swap_each<std::uint16_t>(values, count);
-    case 4: return swap_each<std::uint32_t>(values, count);
-    default: return swap_each<std::uint64_t>(values, count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::reverse(values + i * bytes_each, values + (i + 1) * bytes_each);
   }
 }
 

@@ -85,14 +85,6 @@ std::vector<std::vector<float>> room_for(const InputStep& step) {
   return room;
 }
 
-Named dense_part(const InputTensor& tensor) {
-  // Encoding only reads the values; Named serves both directions.
-  Named part{tensor.name, TensorSlot{const_cast<float*>(tensor.values.data()), tensor.values.size()}};
-  part.tensor.dims = tensor.shape;
-  if (!tensor.significance.empty()) part.tensor.significance = tensor.significance.data();
-  return part;
-}
-
 Named pairs_part(const InputTensor& tensor) {
   Named part = dense_part(tensor);
   part.tensor.values = const_cast<float*>(tensor.pair_values.data());
@@ -129,6 +121,14 @@ std::vector<Named> slot_parts(const InputStep& step, std::vector<std::vector<flo
 }
 
 }  // namespace
+
+Named dense_part(const InputTensor& tensor) {
+  // Encoding only reads the values; Named serves both directions.
+  Named part{tensor.name, TensorSlot{const_cast<float*>(tensor.values.data()), tensor.values.size()}};
+  part.tensor.dims = tensor.shape;
+  if (!tensor.significance.empty()) part.tensor.significance = tensor.significance.data();
+  return part;
+}
 
 std::uint64_t InputStep::values() const noexcept {
   std::uint64_t sum = 0;

@@ -68,6 +68,9 @@ Input synthetic_input(const std::string& text, bool small);
 // One line for each name, which describes its values.
 std::string synthetic_names();
 
+// All elements of a tensor, as a Channel takes them to encode. Views the tensor.
+Named dense_part(const InputTensor& tensor);
+
 // The tensors of a step as a Channel takes them, and memory for the decoded values. Pairs are passed in
 // key-value form if the channel takes it, else dense; all decode to dense form. Views the step's values.
 class Parts {
@@ -77,7 +80,7 @@ class Parts {
 
   const MessageLayout& sent() const noexcept { return sent_layout_; }
   const MessageLayout& slots() const noexcept { return slot_layout_; }
-  std::span<const float> decoded(std::size_t tensor) const { return decoded_[tensor]; }
+  const std::vector<std::vector<float>>& decoded() const noexcept { return decoded_; }  // of each tensor
 
  private:
   std::vector<std::vector<float>> decoded_;

@@ -19,8 +19,6 @@ namespace {
 
 constexpr double kMostLost = 1e-3;  // rounding of twenty steps is far below
 
-using Values = std::vector<std::vector<float>>;
-
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
@@ -38,23 +36,23 @@ class Alone {
   Status add(const InputStep& step) {
     Parts parts(step, *channel_, step.step);
     RETURN_IF_ERROR(code(parts, step, 0));
-    Values first = decoded_of(parts, step);
+    const std::vector<std::vector<float>> first = parts.decoded();
     RETURN_IF_ERROR(check_lossless(parts, step));
     int streams = 1;
     if (streams_wanted_ > 1) {
       RETURN_IF_ERROR(code(parts, step, 1));
-      if (!same_as(first, parts)) streams = streams_wanted_;
+      if (!std::ranges::equal(first, parts.decoded(), same_bits)) streams = streams_wanted_;
     }
     // A method without random numbers gives the same message with every stream, and counts once.
     ErrorSums sums;
     double bytes = 0;
     for (int stream = 0; stream < streams; ++stream) {
       RETURN_IF_ERROR(code(parts, step, stream));
-      if (stream == 0 && !same_as(first, parts)) {
+      if (stream == 0 && !std::ranges::equal(first, parts.decoded(), same_bits)) {
         return mismatch("the same input gave other values when it was encoded again");
       }
       for (std::size_t i = 0; i < step.tensors.size(); ++i) {
-        sums.add(parts.decoded(i), step.tensors[i].values);
+        sums.add(parts.decoded()[i], step.tensors[i].values);
       }
       bytes += static_cast<double>(last_bytes_);
     }
@@ -100,26 +98,11 @@ class Alone {
     for (std::size_t i = 0; i < step.tensors.size(); ++i) {
       const Named& sent = parts.sent().parts[i];
       if (sent.tensor.has_keys() || !channel_->codec_of(sent, step.step).info().lossless) continue;
-      if (!same_bits(parts.decoded(i), step.tensors[i].values)) {
+      if (!same_bits(parts.decoded()[i], step.tensors[i].values)) {
         return mismatch("is lossless, but \"" + step.tensors[i].name + "\" came back changed");
       }
     }
     return {};
-  }
-
-  static Values decoded_of(const Parts& parts, const InputStep& step) {
-    Values values;
-    for (std::size_t i = 0; i < step.tensors.size(); ++i) {
-      values.emplace_back(parts.decoded(i).begin(), parts.decoded(i).end());
-    }
-    return values;
-  }
-
-  static bool same_as(const Values& values, const Parts& parts) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (!same_bits(values[i], parts.decoded(i))) return false;
-    }
-    return true;
   }
 
   std::unique_ptr<Channel> channel_;

@@ -23,7 +23,7 @@ Result<ReplayedStep> Replay::take(const InputStep& step, std::uint64_t number) {
   RETURN_IF_ERROR(channel_->decode(pieces, parts.slots(), id, Into::kOverwrite, 1.0F));
   channel_->commit();
   for (std::size_t i = 0; i < step.tensors.size(); ++i) {
-    report.errors.add(parts.decoded(i), step.tensors[i].values);
+    report.errors.add(parts.decoded()[i], step.tensors[i].values);
   }
   given_ += report.errors.input_norm();
   add_up(parts, step);
@@ -34,7 +34,7 @@ Result<ReplayedStep> Replay::take(const InputStep& step, std::uint64_t number) {
 void Replay::add_up(const Parts& parts, const InputStep& step) {
   for (std::size_t i = 0; i < step.tensors.size(); ++i) {
     const std::vector<float>& values = step.tensors[i].values;
-    const std::span<const float> decoded = parts.decoded(i);
+    const std::vector<float>& decoded = parts.decoded()[i];
     Sums& sums = sums_[step.tensors[i].name];
     sums.in.resize(values.size());
     sums.out.resize(values.size());

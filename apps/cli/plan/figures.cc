@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -47,13 +48,7 @@ Candidate candidate_of(const std::string& text, const std::string& optimizer) {
 
 std::vector<Named> parts_of(const InputStep& step) {
   std::vector<Named> parts;
-  for (const InputTensor& tensor : step.tensors) {
-    Named& part = parts.emplace_back(tensor.name);
-    part.tensor.values = const_cast<float*>(tensor.values.data());
-    part.tensor.count = tensor.values.size();
-    part.tensor.dims = tensor.shape;
-    if (!tensor.significance.empty()) part.tensor.significance = tensor.significance.data();
-  }
+  std::ranges::transform(step.tensors, std::back_inserter(parts), dense_part);
   return parts;
 }
 

@@ -23,26 +23,19 @@ std::uint64_t find_bad_code(const std::byte* payload, std::uint64_t count, bool 
   return count;
 }
 
-bool decode_overwrite(const std::byte* payload, std::uint64_t count, float step, float scale, float* slot) {
+template <bool kAdds>
+bool decode(const std::byte* payload, std::uint64_t count, float step, float scale, float* slot) {
   bool good = true;
   for (std::uint64_t i = 0; i < count; ++i) {
     good = good && payload[i] != kUnusedCode;
-    slot[i] = scale * (code_value(payload[i]) * step);
-  }
-  return good;
-}
-
-bool decode_accumulate(const std::byte* payload, std::uint64_t count, float step, float scale, float* slot) {
-  bool good = true;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    good = good && payload[i] != kUnusedCode;
-    slot[i] += scale * (code_value(payload[i]) * step);
+    const float value = scale * (code_value(payload[i]) * step);
+    slot[i] = kAdds ? slot[i] + value : value;
   }
   return good;
 }
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {encode, find_bad_code, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {encode, find_bad_code, decode<false>, decode<true>};
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

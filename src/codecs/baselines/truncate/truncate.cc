@@ -64,13 +64,15 @@ void encode(const float* in, const float* residual, float* left, std::uint64_t c
   writer.finish();
 }
 
-void decode_overwrite(const std::byte* payload, std::uint64_t count, unsigned bits, float scale,
-                      float* slot) {
+template <bool kAdds>
+void decode(const std::byte* payload, std::uint64_t count, unsigned bits, float scale, float* slot) {
   BitReader reader(payload, bytes_for(count, bits));
   const unsigned cut = 32 - bits;
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto whole = static_cast<std::uint32_t>(reader.get(bits) << cut);
-    if (scale == 1.0F) {
+    if (kAdds) {
+      slot[i] += scale * bit_cast<float>(whole);
+    } else if (scale == 1.0F) {
       // As an integer: a float on its way through a register may lose a NaN's bits.
       std::memcpy(slot + i, &whole, sizeof whole);
     } else {
@@ -79,17 +81,8 @@ void decode_overwrite(const std::byte* payload, std::uint64_t count, unsigned bi
   }
 }
 
-void decode_accumulate(const std::byte* payload, std::uint64_t count, unsigned bits, float scale,
-                       float* slot) {
-  BitReader reader(payload, bytes_for(count, bits));
-  const unsigned cut = 32 - bits;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    slot[i] += scale * bit_cast<float>(static_cast<std::uint32_t>(reader.get(bits) << cut));
-  }
-}
-
 constexpr ElementKernels<unsigned> kKernels = {
-    .encode = encode, .decode_overwrite = decode_overwrite, .decode_accumulate = decode_accumulate};
+    .encode = encode, .decode_overwrite = decode<false>, .decode_accumulate = decode<true>};
 
 class Truncate final : public ElementwiseCodec<unsigned> {
  public:

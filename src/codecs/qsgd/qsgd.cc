@@ -53,9 +53,8 @@ constexpr ChunkFault kPadding = {"bits follow the last code"};
 
 }  // namespace faults
 
-// A decoded chunk: what is wrong with it, or what its bits are for.
+// What the bits of decoded chunks are for.
 struct Decoded {
-  Fault fault = nullptr;
   std::uint64_t gap_bits = 0;
   std::uint64_t signs = 0;
   std::uint64_t level_bits = 0;
@@ -197,11 +196,10 @@ Fault check_norms(const std::byte* norms, std::uint64_t buckets) noexcept {
 
 // Decodes a chunk of any bytes. Reads inside `chunk` alone, writes inside the slot's `count` values alone; on
 // a fault the slot's content is unspecified.
-Decoded decode_chunk(const ChunkBytes& chunk, const Plan& plan, const DecodeTarget& target) {
-  Decoded decoded{};
+Fault decode_chunk(const ChunkBytes& chunk, const Plan& plan, const DecodeTarget& target, Decoded& decoded) {
   const std::uint64_t head = buckets_of(target.count, plan) * kNormBytes;
-  decoded.fault = chunk.bytes < head ? &faults::kTruncated : check_norms(chunk.at, head / kNormBytes);
-  if (decoded.fault != nullptr) return decoded;
+  if (chunk.bytes < head) return &faults::kTruncated;
+  if (const Fault fault = check_norms(chunk.at, head / kNormBytes); fault != nullptr) return fault;
   for (std::uint32_t i = 0; i < target.count && target.slot != nullptr && !target.accumulate; ++i) {
     target.slot[i] = 0;
   }
@@ -212,11 +210,10 @@ Decoded decode_chunk(const ChunkBytes& chunk, const Plan& plan, const DecodeTarg
     DecodeTarget bucket = target;
     bucket.slot = target.slot != nullptr ? target.slot + at : nullptr;
     bucket.count = target.count - at < plan.bucket ? target.count - at : plan.bucket;
-    decoded.fault = decode_bucket(reader, plan, norm, bucket, decoded);
-    if (decoded.fault != nullptr) return decoded;
+    const Fault fault = decode_bucket(reader, plan, norm, bucket, decoded);
+    if (fault != nullptr) return fault;
   }
-  decoded.fault = reader.at_clean_end() ? nullptr : &faults::kPadding;
-  return decoded;
+  return reader.at_clean_end() ? nullptr : &faults::kPadding;
 }
 
 class Qsgd final : public Codec {
@@ -273,10 +270,11 @@ class Qsgd final : public Codec {
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
+    Decoded decoded;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const DecodeTarget target{out.slot + i * kChunkElements,
                                 elements_of_chunk(out.count, i, kChunkElements), out.scale, out.accumulate};
-      RETURN_IF_ERROR(fault_status("qsgd", i, decode_chunk(chunk_of(in, i), plan_, target).fault));
+      RETURN_IF_ERROR(fault_status("qsgd", i, decode_chunk(chunk_of(in, i), plan_, target, decoded)));
     }
     return {};
   }
@@ -286,12 +284,9 @@ class Qsgd final : public Codec {
     Decoded all;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const std::uint32_t elements = elements_of_chunk(count, i, kChunkElements);
-      const Decoded one = decode_chunk(chunk_of(in, i), plan_, {nullptr, elements});
-      RETURN_IF_ERROR(fault_status("qsgd", i, one.fault));
+      const Fault fault = decode_chunk(chunk_of(in, i), plan_, {nullptr, elements}, all);
+      RETURN_IF_ERROR(fault_status("qsgd", i, fault));
       norms += buckets_of(elements, plan_) * kNormBytes * 8;
-      all.gap_bits += one.gap_bits;
-      all.signs += one.signs;
-      all.level_bits += one.level_bits;
     }
     add_section(sections, "norms", norms);
     add_section(sections, "positions", all.gap_bits);

@@ -131,32 +131,27 @@ class Terngrad final : public Codec {
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    RETURN_IF_ERROR(check_frame(in, out.count));
-    const float value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale;
-    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const base3::RowTarget target{out.slot + i * kChunkElements,
-                                    elements_of_chunk(out.count, i, kChunkElements), value, in.scalar == 0,
-                                    out.accumulate};
-      RETURN_IF_ERROR(fault_status("terngrad", i, decode_chunk(chunk_of(in, i).at, target)));
-    }
-    return {};
+    return decode_chunks(in, out.count, out);
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    RETURN_IF_ERROR(check_frame(in, count));
-    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const std::uint32_t elements = elements_of_chunk(count, i, kChunkElements);
-      const Fault fault = decode_chunk(chunk_of(in, i).at, {nullptr, elements, 0, in.scalar == 0, false});
-      RETURN_IF_ERROR(fault_status("terngrad", i, fault));
-    }
+    RETURN_IF_ERROR(decode_chunks(in, count, {}));
     add_section(sections, "base 3^5", in.payload.size() * 8);
     return {};
   }
 
-  // All but the digits.
-  static Status check_frame(const PartView& in, std::uint64_t count) {
+  // Without a slot they are checked alone.
+  static Status decode_chunks(const PartView& in, std::uint64_t count, const PartTarget& out) {
     RETURN_IF_ERROR(check_fixed_ends(in, bytes_of(count), kChunkBytes, 1));
-    return check_scalar("terngrad", "m", in.scalar);
+    RETURN_IF_ERROR(check_scalar("terngrad", "m", in.scalar));
+    const float value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale;
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      const base3::RowTarget target{out.slot != nullptr ? out.slot + i * kChunkElements : nullptr,
+                                    elements_of_chunk(count, i, kChunkElements), value, in.scalar == 0,
+                                    out.accumulate};
+      RETURN_IF_ERROR(fault_status("terngrad", i, decode_chunk(chunk_of(in, i).at, target)));
+    }
+    return {};
   }
 
   // m: the largest magnitude, or where values are clipped.

@@ -147,14 +147,12 @@ class Gcomp final : public Codec {
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
-    std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const Target target{.slot = values.data(), .count = elements_of_chunk(count, i, kChunkElements)};
       const ChunkBytes chunk = chunk_of(in, i);
       RETURN_IF_ERROR(fault_status("gcomp", i, decode(chunk, target, nullptr)));
-      describe_chunk(chunk, target.count, found);
+      describe_chunk(chunk, target.count, sections);
     }
-    for (const Section& section : found) add_section(sections, section.name, section.bits);
     return {};
   }
 

@@ -164,7 +164,6 @@ class Threelc final : public Codec {
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     RETURN_IF_ERROR(check_scalar("3lc", "m", in.scalar));
     std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
-    std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const DecodeTarget target{.slot = values.data(),
                                 .count = elements_of_chunk(count, i, kChunkElements),
@@ -174,9 +173,8 @@ class Threelc final : public Codec {
                                 .streamed = false};
       const ChunkBytes chunk = chunk_of(in, i);
       RETURN_IF_ERROR(fault_status("3lc", i, kernels_.decode(chunk, target)));
-      describe_chunk(chunk, found);
+      describe_chunk(chunk, sections);
     }
-    for (const Section& section : found) add_section(sections, section.name, section.bits);
     return {};
   }
 

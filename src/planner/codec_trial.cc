@@ -26,11 +26,7 @@ double processor_seconds() {
 
 std::vector<float> as_floats(const TensorSlot& tensor) {
   std::vector<float> values(tensor.count);
-  if (tensor.dtype != DType::kF32) {
-    widen(tensor.values, tensor.dtype, tensor.count, values.data());
-  } else {
-    std::copy_n(static_cast<const float*>(tensor.values), tensor.count, values.begin());
-  }
+  widen(tensor.values, tensor.dtype, tensor.count, values.data());
   return values;
 }
 

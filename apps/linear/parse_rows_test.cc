@@ -1,7 +1,5 @@
 #include "linear/parse_rows.h"
 
-#include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <map>
 #include <sstream>
@@ -143,35 +141,6 @@ TEST(ParseRows, PositiveLabelAgainstTheRest) {
   ParseOptions options;
   options.positive = 3.0F;
   EXPECT_EQ(parse("3 1:1\n4 1:1\n-3 1:1\n", options).sink.training.labels, (std::vector<float>{1, -1, -1}));
-}
-
-// Against the standard library: numbers of all lengths, and those on the border between two float32.
-TEST(ScanFloat, RoundsAsTheStandardLibrary) {
-  CounterRng random(7);
-  for (int trial = 0; trial < 200000; ++trial) {
-    std::string text(random.next() % 2 == 0 ? "" : "-");
-    const std::uint64_t digits = 1 + random.next() % 18;
-    for (std::uint64_t i = 0; i < digits; ++i) text += static_cast<char>('0' + random.next() % 10);
-    if (random.next() % 4 != 0) text.insert(text.size() - random.next() % digits, ".");
-    if (random.next() % 4 == 0) text += "e" + std::to_string(static_cast<int>(random.next() % 60) - 30);
-    if (trial % 5 == 0) {
-      // Halfway between two neighbours, in all its digits.
-      const float low = static_cast<float>(random.next() % (1 << 24)) / 64;
-      char exact[64];
-      std::snprintf(exact, sizeof exact, "%.12f",
-                    (static_cast<double>(low) + static_cast<double>(std::nextafter(low, 1e9F))) / 2);
-      text = exact;
-    }
-    float expected = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), expected);
-    if (error != std::errc()) continue;
-    const char* at = text.data();
-    float found = 0;
-    ASSERT_EQ(scan_float(at, text.data() + text.size(), found), Scan::kNumber) << text;
-    ASSERT_EQ(found, expected) << text;
-    ASSERT_EQ(std::signbit(found), std::signbit(expected)) << text;
-    ASSERT_EQ(at, end) << text;
-  }
 }
 
 TEST(ScanFloat, ANumberTooNearToZeroIsZeroAndOneTooLargeIsRefused) {

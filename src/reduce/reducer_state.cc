@@ -45,17 +45,8 @@ std::vector<std::byte> pack_reducer_state(const ReducerPlace& place,
 
 Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, std::size_t channel_count) {
   assert(magic.size() == 8 && (channel_count == 1 || channel_count == 2));
-  if (state.size() < kHeadBytes) return truncated("reducer state: too few bytes");
-  if (std::memcmp(state.data(), magic.data(), magic.size()) != 0) {
-    return corrupt(
-        "reducer state: wrong magic; these bytes are no saved reducer of this "
-        "pattern");
-  }
-  const auto version = load_le<std::uint32_t>(state.data() + 8);
-  RETURN_IF_ERROR(check_format_version("reducer state", version, kVersion));
-  if (crc32c(state.first(kCrcAt)) != load_le<std::uint32_t>(state.data() + kCrcAt)) {
-    return corrupt("reducer state: the checksum of its head is wrong; the bytes changed");
-  }
+  const Bytes head = state.first(std::min<std::uint64_t>(state.size(), kHeadBytes));
+  RETURN_IF_ERROR(body_of_state("reducer state", head, magic, kVersion, kCrcAt));
   const auto first_bytes = load_le<std::uint64_t>(state.data() + 16);
   const Bytes rest = state.subspan(kHeadBytes);
   if (first_bytes > rest.size()) return truncated("reducer state: ends within a channel");

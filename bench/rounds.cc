@@ -9,10 +9,10 @@
 // otherwise
 #include <algorithm>
 #include <barrier>
-#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
-#include <numbers>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -74,16 +74,11 @@ double processor_seconds() {
 }
 
 // `count` numbers of that standard deviation, the same for every run.
-std::vector<float> normal(std::size_t count, double spread, std::uint32_t seed) {
+std::vector<float> normal(std::size_t count, float spread, std::uint32_t seed) {
   std::vector<float> numbers(count);
-  auto next = [state = seed]() mutable {
-    state = state * 1664525 + 1013904223;
-    return (static_cast<double>(state) + 0.5) * 0x1p-32;
-  };
-  for (float& number : numbers) {
-    const double radius = std::sqrt(-2 * std::log(next()));
-    number = static_cast<float>(spread * radius * std::cos(2 * std::numbers::pi * next()));
-  }
+  std::mt19937 random(seed);
+  std::normal_distribution<float> distribution(0, spread);
+  std::ranges::generate(numbers, [&] { return distribution(random); });
   return numbers;
 }
 
@@ -91,8 +86,8 @@ struct Model {
   explicit Model(const Workload& workload) {
     for (const auto& [name, count] : workload.tensors) {
       const auto seed = static_cast<std::uint32_t>(count);
-      values.push_back(normal(count, 1e-3, seed));
-      significances.push_back(normal(count, 0.05 / 0.1, seed + 1));
+      values.push_back(normal(count, 1e-3F, seed));
+      significances.push_back(normal(count, 0.05F / 0.1F, seed + 1));
       TensorSlot slot{values.back().data(), count, DType::kF32};
       slot.significance = significances.back().data();
       tensors.push_back({name, slot});

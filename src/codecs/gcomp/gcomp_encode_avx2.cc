@@ -20,32 +20,6 @@ struct Line {
   alignas(32) std::uint32_t of[kLineElements];
 };
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
-  const Classifier8<kKeep, kWhole> classify(chunk.rule);
-  count_by<kKeep>(
-      chunk,
-      [&](std::uint32_t begin) {
-        Line index;
-#pragma GCC unroll 2
-        for (std::uint32_t i = 0; i < kLineElements; i += kVectorWords) {
-          const float* const significance =
-              kKeep == Keep::kSignificance ? chunk.significance + begin + i : nullptr;
-          const Classified8 values = classify(input_of<kResidual>(chunk, begin + i), significance);
-          const __m256i level = _mm256_slli_epi32(_mm256_srli_epi32(values.level, kLevelShift), 8);
-          store_words(index.of + i, _mm256_or_si256(level, exponents_of(values.kept)));
-        }
-        return index;
-      },
-      counts);
-}
-
-void histogram(const Values& chunk, std::uint32_t* counts) {
-  for_values(chunk, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    count_values<kKeep, kWhole, kResidual>(chunk, counts);
-  });
-}
-
 constexpr std::uint32_t kAhead = 1024;  // elements before the current stretch that are fetched early
 
 // What stays the same for all stretches of a block.
@@ -281,51 +255,58 @@ struct Encoder {
   }
 };
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
-  SlotCodes codes;
-  make_codes(table, codes);
-  Encoder<kKeep, kWhole, kResidual> encoder{{block.rule, codes}, {}, {}};
-  encoder.writer.any = _mm256_setzero_si256();
-  encoder.writer.step = all_words(block.rule.precision.step);
-  std::byte* at = encode_by<kKeep, kResidual>(block, encoder, out);
-  at = encoder.finish(at);
-  const __m256i any = encoder.writer.any;
-  return {static_cast<std::uint32_t>(at - out), _mm256_testz_si256(any, any) != 0};
-}
-
-EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::byte* out) {
-  if (lanes_for(block.count) < kMaxLanes) {
-    return kernels_for(TargetId::kReference).encode_block(block, table, out);
+struct Coding {
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static void count(const Values& chunk, std::uint32_t* counts) noexcept {
+    const Classifier8<kKeep, kWhole> classify(chunk.rule);
+    count_by<kKeep>(
+        chunk,
+        [&](std::uint32_t begin) {
+          Line index;
+#pragma GCC unroll 2
+          for (std::uint32_t i = 0; i < kLineElements; i += kVectorWords) {
+            const float* const significance =
+                kKeep == Keep::kSignificance ? chunk.significance + begin + i : nullptr;
+            const Classified8 values = classify(input_of<kResidual>(chunk, begin + i), significance);
+            const __m256i level = _mm256_slli_epi32(_mm256_srli_epi32(values.level, kLevelShift), 8);
+            store_words(index.of + i, _mm256_or_si256(level, exponents_of(values.kept)));
+          }
+          return index;
+        },
+        counts);
   }
-  return for_values(block, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    return encode_lanes<kKeep, kWhole, kResidual>(block, table, out);
-  });
-}
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-void store_kept(const Values& values, std::byte* out) noexcept {
-  const Classifier8<kKeep, kWhole> classify(values.rule);
-  const std::uint32_t full = values.count / kVectorWords * kVectorWords;
-  for (std::uint32_t at = 0; at < full; at += kVectorWords) {
-    const __m256i bits = input_of<kResidual>(values, at);
-    const float* const significance = kKeep == Keep::kSignificance ? values.significance + at : nullptr;
-    const Classified8 classified = classify(bits, significance);
-    keep_left_over<kResidual>(values, at, bits, classified.kept);
-    store_words(out + at * kValueBytes, classified.kept);
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static EncodedBlock encode(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
+    SlotCodes codes;
+    make_codes(table, codes);
+    Encoder<kKeep, kWhole, kResidual> encoder{{block.rule, codes}, {}, {}};
+    encoder.writer.any = _mm256_setzero_si256();
+    encoder.writer.step = all_words(block.rule.precision.step);
+    std::byte* at = encode_by<kKeep, kResidual>(block, encoder, out);
+    at = encoder.finish(at);
+    const __m256i any = encoder.writer.any;
+    return {static_cast<std::uint32_t>(at - out), _mm256_testz_si256(any, any) != 0};
   }
-  kernels_for(TargetId::kReference).store_values(rest_of(values, full), out + full * kValueBytes);
-}
 
-void store_values(const Values& values, std::byte* out) {
-  for_values(values, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    store_kept<kKeep, kWhole, kResidual>(values, out);
-  });
-}
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static void store(const Values& values, std::byte* out) noexcept {
+    const Classifier8<kKeep, kWhole> classify(values.rule);
+    const std::uint32_t full = values.count / kVectorWords * kVectorWords;
+    for (std::uint32_t at = 0; at < full; at += kVectorWords) {
+      const __m256i bits = input_of<kResidual>(values, at);
+      const float* const significance = kKeep == Keep::kSignificance ? values.significance + at : nullptr;
+      const Classified8 classified = classify(bits, significance);
+      keep_left_over<kResidual>(values, at, bits, classified.kept);
+      store_words(out + at * kValueBytes, classified.kept);
+    }
+    kernels_for(TargetId::kReference).store_values(rest_of(values, full), out + full * kValueBytes);
+  }
+};
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {histogram,    encode_block, store_values,
-                                     decode_block, nullptr,      decode_stored};
+extern constexpr Kernels kKernels = {
+    histogram<Coding>, encode_block<Coding>, store_values<Coding>, decode_block, nullptr, decode_stored};
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

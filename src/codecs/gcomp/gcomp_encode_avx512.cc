@@ -261,26 +261,6 @@ void count_lines(const Values& chunk, Counts<kOneLevel<kKeep, kWhole>>& counts) 
   }
 }
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-void count_values(const Values& chunk, std::uint32_t* sums) noexcept {
-  Counts<kOneLevel<kKeep, kWhole>> counts = {};
-  count_lines<kKeep, kWhole, kResidual>(chunk, counts);
-  static_assert(kMostSample <= 0xFFFF);
-  for (std::uint32_t i = 0; i < counts.kUsed; i += 32) {
-    __m512i sum = _mm512_setzero_si512();
-    for (const auto& table : counts.of) sum = _mm512_add_epi16(sum, _mm512_load_si512(table + i));
-    _mm512_storeu_si512(sums + i, _mm512_cvtepu16_epi32(_mm512_castsi512_si256(sum)));
-    _mm512_storeu_si512(sums + i + 16, _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(sum, 1)));
-  }
-  for (std::uint32_t i = counts.kUsed; i < kCounts; ++i) sums[i] = 0;
-}
-
-void histogram(const Values& chunk, std::uint32_t* counts) {
-  for_values(chunk, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    count_values<kKeep, kWhole, kResidual>(chunk, counts);
-  });
-}
-
 constexpr std::uint32_t kAhead = 512;  // elements before the current stretch that are fetched early
 
 // The codes of a block as words: of each, from the highest bit on, the code, its length, and the bits of sign
@@ -549,56 +529,58 @@ void write_states(bool whole, const Writer& writer) noexcept {
   append_states(_mm512_srlv_epi32(writer.mantissas, unfilled), writer.filled, at);
 }
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
-  const __m512i counted = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i step = _mm512_set1_epi32(static_cast<int>(block.rule.precision.step));
-  const Coder<kKeep, kWhole> coder{block, Classifier32<kKeep, kWhole>(block.rule),
-                                   Codes<kOneLevel<kKeep, kWhole>>(table), _mm512_mullo_epi32(counted, step)};
-  const __m512i none = _mm512_setzero_si512();
-  Writer writer{{none, none}, {none, none}, {none, none}, none, none, none, out};
-  std::uint32_t begin = block.count / kMaxStretch * kMaxStretch;
-  if (begin < block.count) push_stretch<kKeep, kWhole, kResidual, true>(coder, begin, writer);
-  while (begin > 0) {
-    begin -= kMaxStretch;
-    push_stretch<kKeep, kWhole, kResidual, false>(coder, begin, writer);
+struct Coding {
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static void count(const Values& chunk, std::uint32_t* sums) noexcept {
+    Counts<kOneLevel<kKeep, kWhole>> counts = {};
+    count_lines<kKeep, kWhole, kResidual>(chunk, counts);
+    static_assert(kMostSample <= 0xFFFF);
+    for (std::uint32_t i = 0; i < counts.kUsed; i += 32) {
+      __m512i sum = _mm512_setzero_si512();
+      for (const auto& table : counts.of) sum = _mm512_add_epi16(sum, _mm512_load_si512(table + i));
+      _mm512_storeu_si512(sums + i, _mm512_cvtepu16_epi32(_mm512_castsi512_si256(sum)));
+      _mm512_storeu_si512(sums + i + 16, _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(sum, 1)));
+    }
+    for (std::uint32_t i = counts.kUsed; i < kCounts; ++i) sums[i] = 0;
   }
-  write_states(kWhole, writer);
-  return {static_cast<std::uint32_t>(writer.at - out), _mm512_test_epi32_mask(writer.any, writer.any) == 0};
-}
 
-EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::byte* out) {
-  if (lanes_for(block.count) < kMaxLanes) {
-    return kernels_for(TargetId::kReference).encode_block(block, table, out);
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static EncodedBlock encode(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
+    const __m512i counted = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i step = _mm512_set1_epi32(static_cast<int>(block.rule.precision.step));
+    const Coder<kKeep, kWhole> coder{block, Classifier32<kKeep, kWhole>(block.rule),
+                                     Codes<kOneLevel<kKeep, kWhole>>(table),
+                                     _mm512_mullo_epi32(counted, step)};
+    const __m512i none = _mm512_setzero_si512();
+    Writer writer{{none, none}, {none, none}, {none, none}, none, none, none, out};
+    std::uint32_t begin = block.count / kMaxStretch * kMaxStretch;
+    if (begin < block.count) push_stretch<kKeep, kWhole, kResidual, true>(coder, begin, writer);
+    while (begin > 0) {
+      begin -= kMaxStretch;
+      push_stretch<kKeep, kWhole, kResidual, false>(coder, begin, writer);
+    }
+    write_states(kWhole, writer);
+    return {static_cast<std::uint32_t>(writer.at - out), _mm512_test_epi32_mask(writer.any, writer.any) == 0};
   }
-  return for_values(block, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    return encode_lanes<kKeep, kWhole, kResidual>(block, table, out);
-  });
-}
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-void store_kept(const Values& values, std::byte* out) noexcept {
-  const Classifier32<kKeep, kWhole> classify(values.rule);
-  for (std::uint32_t at = 0; at < values.count; at += 32) {
-    const Pair pair = pair_of<kResidual, true>(values, at);
-    const Classified32 classified =
-        classify.keep(pair, classify.levels(pair, Significance<kKeep>(values, at).of));
-    keep_left_over<kResidual>(values, at, pair, classified);
-    for (unsigned i = 0; i < 2; ++i) {
-      _mm512_mask_storeu_epi32(out + (at + 16 * i) * kValueBytes, pair.present[i], classified.kept[i]);
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static void store(const Values& values, std::byte* out) noexcept {
+    const Classifier32<kKeep, kWhole> classify(values.rule);
+    for (std::uint32_t at = 0; at < values.count; at += 32) {
+      const Pair pair = pair_of<kResidual, true>(values, at);
+      const Classified32 classified =
+          classify.keep(pair, classify.levels(pair, Significance<kKeep>(values, at).of));
+      keep_left_over<kResidual>(values, at, pair, classified);
+      for (unsigned i = 0; i < 2; ++i) {
+        _mm512_mask_storeu_epi32(out + (at + 16 * i) * kValueBytes, pair.present[i], classified.kept[i]);
+      }
     }
   }
-}
-
-void store_values(const Values& values, std::byte* out) {
-  for_values(values, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    store_kept<kKeep, kWhole, kResidual>(values, out);
-  });
-}
+};
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {histogram,    encode_block, store_values,
-                                     decode_block, decode_two,   decode_stored};
+extern constexpr Kernels kKernels = {histogram<Coding>, encode_block<Coding>, store_values<Coding>,
+                                     decode_block,      decode_two,           decode_stored};
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -155,33 +155,6 @@ struct Indices {
   alignas(16) std::uint16_t of[kLineElements];
 };
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
-  static_assert(kLineElements == kTogether);
-  const Classifier16<kKeep, kWhole> classify(chunk.rule);
-  count_by<kKeep>(
-      chunk,
-      [&](std::uint32_t begin) {
-        Words bits;
-        input_of<kResidual>(chunk, begin, bits);
-        const float* const significance = kKeep == Keep::kSignificance ? chunk.significance + begin : nullptr;
-        const Classified16 values = classify(bits, significance);
-        // Exponents below levels, in any order.
-        Indices index;
-        vst1q_u16(index.of, vreinterpretq_u16_u8(vzip1q_u8(values.exponents, values.levels)));
-        vst1q_u16(index.of + kLineElements / 2,
-                  vreinterpretq_u16_u8(vzip2q_u8(values.exponents, values.levels)));
-        return index;
-      },
-      counts);
-}
-
-void histogram(const Values& chunk, std::uint32_t* counts) {
-  for_values(chunk, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    count_values<kKeep, kWhole, kResidual>(chunk, counts);
-  });
-}
-
 // The first plane holds an entry's code length and, above it, the bits of sign and mantissa in steps; the
 // second holds the code.
 constexpr unsigned kStepsShift = 4;
@@ -475,55 +448,64 @@ struct Encoder {
   }
 }
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
-  Encoder<kKeep, kWhole, kResidual> encoder(block.rule, table);
-  std::byte* const behind = encode_by<kKeep, kResidual>(block, encoder, out);
-  const Writer& writer = encoder.writer;
-  std::byte* at = behind;
-  for (unsigned lane = 0; lane < kMaxLanes; lane += kTogether, at += kTogether * kStateBytes) {
-    write_sixteen(writer.codes + lane, writer.held + lane, at);
+struct Coding {
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static void count(const Values& chunk, std::uint32_t* counts) noexcept {
+    static_assert(kLineElements == kTogether);
+    const Classifier16<kKeep, kWhole> classify(chunk.rule);
+    count_by<kKeep>(
+        chunk,
+        [&](std::uint32_t begin) {
+          Words bits;
+          input_of<kResidual>(chunk, begin, bits);
+          const float* const significance =
+              kKeep == Keep::kSignificance ? chunk.significance + begin : nullptr;
+          const Classified16 values = classify(bits, significance);
+          // Exponents below levels, in any order.
+          Indices index;
+          vst1q_u16(index.of, vreinterpretq_u16_u8(vzip1q_u8(values.exponents, values.levels)));
+          vst1q_u16(index.of + kLineElements / 2,
+                    vreinterpretq_u16_u8(vzip2q_u8(values.exponents, values.levels)));
+          return index;
+        },
+        counts);
   }
-  if constexpr (!kWhole) write_sixteen(writer.mantissas, writer.filled, at);
-  return {static_cast<std::uint32_t>(behind - out), vmaxvq_u32(writer.any) == 0};
-}
 
-EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::byte* out) {
-  if (lanes_for(block.count) < kMaxLanes) {
-    return kernels_for(TargetId::kReference).encode_block(block, table, out);
-  }
-  return for_values(block, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    return encode_lanes<kKeep, kWhole, kResidual>(block, table, out);
-  });
-}
-
-template <Keep kKeep, bool kWhole, bool kResidual>
-void store_kept(const Values& values, std::byte* out) noexcept {
-  const Classifier16<kKeep, kWhole> classify(values.rule);
-  const std::uint32_t full = values.count / kTogether * kTogether;
-  for (std::uint32_t at = 0; at < full; at += kTogether) {
-    Words bits;
-    input_of<kResidual>(values, at, bits);
-    const float* const significance = kKeep == Keep::kSignificance ? values.significance + at : nullptr;
-    const Classified16 classified = classify(bits, significance);
-    keep_left_over<kResidual>(values, at, bits, classified.kept);
-#pragma GCC unroll 4
-    for (unsigned v = 0; v < kVectors; ++v) {
-      store_bytes(out + (at + v * kVectorWords) * kValueBytes, vreinterpretq_u8_u32(classified.kept[v]));
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static EncodedBlock encode(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
+    Encoder<kKeep, kWhole, kResidual> encoder(block.rule, table);
+    std::byte* const behind = encode_by<kKeep, kResidual>(block, encoder, out);
+    const Writer& writer = encoder.writer;
+    std::byte* at = behind;
+    for (unsigned lane = 0; lane < kMaxLanes; lane += kTogether, at += kTogether * kStateBytes) {
+      write_sixteen(writer.codes + lane, writer.held + lane, at);
     }
+    if constexpr (!kWhole) write_sixteen(writer.mantissas, writer.filled, at);
+    return {static_cast<std::uint32_t>(behind - out), vmaxvq_u32(writer.any) == 0};
   }
-  kernels_for(TargetId::kReference).store_values(rest_of(values, full), out + full * kValueBytes);
-}
 
-void store_values(const Values& values, std::byte* out) {
-  for_values(values, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
-    store_kept<kKeep, kWhole, kResidual>(values, out);
-  });
-}
+  template <Keep kKeep, bool kWhole, bool kResidual>
+  static void store(const Values& values, std::byte* out) noexcept {
+    const Classifier16<kKeep, kWhole> classify(values.rule);
+    const std::uint32_t full = values.count / kTogether * kTogether;
+    for (std::uint32_t at = 0; at < full; at += kTogether) {
+      Words bits;
+      input_of<kResidual>(values, at, bits);
+      const float* const significance = kKeep == Keep::kSignificance ? values.significance + at : nullptr;
+      const Classified16 classified = classify(bits, significance);
+      keep_left_over<kResidual>(values, at, bits, classified.kept);
+#pragma GCC unroll 4
+      for (unsigned v = 0; v < kVectors; ++v) {
+        store_bytes(out + (at + v * kVectorWords) * kValueBytes, vreinterpretq_u8_u32(classified.kept[v]));
+      }
+    }
+    kernels_for(TargetId::kReference).store_values(rest_of(values, full), out + full * kValueBytes);
+  }
+};
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {histogram,    encode_block, store_values,
-                                     decode_block, nullptr,      decode_stored};
+extern constexpr Kernels kKernels = {
+    histogram<Coding>, encode_block<Coding>, store_values<Coding>, decode_block, nullptr, decode_stored};
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -214,4 +214,30 @@ template <Keep kKeep, class Indices>
   }
 }
 
+// The kernels of a target with vectors. Coding: count<kKeep, kWhole, kResidual>(), store<...>() of the same,
+// and encode<...>(), which codes blocks of kMaxLanes lanes: shorter ones are left to the reference.
+template <class Coding>
+void histogram(const Values& chunk, std::uint32_t* counts) {
+  for_values(chunk, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
+    Coding::template count<kKeep, kWhole, kResidual>(chunk, counts);
+  });
+}
+
+template <class Coding>
+EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::byte* out) {
+  if (lanes_for(block.count) < kMaxLanes) {
+    return kernels_for(TargetId::kReference).encode_block(block, table, out);
+  }
+  return for_values(block, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
+    return Coding::template encode<kKeep, kWhole, kResidual>(block, table, out);
+  });
+}
+
+template <class Coding>
+void store_values(const Values& values, std::byte* out) {
+  for_values(values, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
+    Coding::template store<kKeep, kWhole, kResidual>(values, out);
+  });
+}
+
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

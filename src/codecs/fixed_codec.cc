@@ -11,10 +11,11 @@ std::uint64_t FixedCodec::bytes_of(std::uint64_t count) const noexcept {
   return sum_or_max(product_or_max(count / 8, bits), ceil_div(count % 8 * bits, 8));
 }
 
-bool FixedCodec::has_padding(const PartView& in, std::uint64_t count) const noexcept {
+Status FixedCodec::check_padding(const PartView& in, std::uint64_t count) const {
   assert(in.payload.size() == bytes_of(count));
   const std::uint64_t used = count % 8 * (fields_[0].bits + fields_[1].bits) % 8;  // of the last byte
-  return used != 0 && std::to_integer<unsigned>(in.payload.back()) >> used != 0;
+  if (used == 0 || std::to_integer<unsigned>(in.payload.back()) >> used == 0) return {};
+  return corrupt(std::string(info().name) + ": bits follow the last element");
 }
 
 Sizes FixedCodec::do_sizes(const TensorView& part) const noexcept {

@@ -39,8 +39,8 @@ class FixedCodec : public Codec {
   // The same for a chunk and for a part: a whole chunk ends with a whole byte.
   std::uint64_t bytes_of(std::uint64_t count) const noexcept;
 
-  // Whether bits that are not 0 follow the last code, of as many bytes as `count` elements have.
-  bool has_padding(const PartView& in, std::uint64_t count) const noexcept;
+  // kCorrupt where bits that are not 0 follow the last code, of as many bytes as `count` elements have.
+  Status check_padding(const PartView& in, std::uint64_t count) const;
 
  private:
   virtual Result<Scalars> encode_codes(const PartSource& part, const Exec& exec,
@@ -75,6 +75,7 @@ class ElementwiseCodec : public FixedCodec {
 
  protected:
   const ElementKernels<Shape...>& kernels() const noexcept { return kernels_; }
+  const std::tuple<Shape...>& shape() const noexcept { return shape_; }
 
  private:
   Result<Scalars> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const final {
@@ -88,7 +89,9 @@ class ElementwiseCodec : public FixedCodec {
     return Scalars{};
   }
 
-  Status check_codes(const PartView&, std::uint64_t) const override { return {}; }
+  Status check_codes(const PartView& in, std::uint64_t count) const override {
+    return check_padding(in, count);
+  }
 
   Status decode_codes(const PartView& in, const PartTarget& out) const final {
     RETURN_IF_ERROR(check_codes(in, out.count));

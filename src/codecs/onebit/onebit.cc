@@ -80,12 +80,6 @@ Status check_means(std::uint32_t high, std::uint32_t low) {
   return {};
 }
 
-// Whether no bit follows the last of `count` elements: kCorrupt. REQUIRES: a payload that ends with bits.
-Status check_padding(const PartView& in, std::uint64_t count) {
-  if (count % 8 == 0 || std::to_integer<unsigned>(in.payload.back()) >> count % 8 == 0) return {};
-  return corrupt("onebit: bits follow the last element");
-}
-
 // Means of a part, which are its scalars.
 
 constexpr CodecInfo kInfo = info_with(false);
@@ -225,7 +219,8 @@ class OnebitColumns final : public Codec {
     if (kernels_.find_without_mean(bits, count, means) < count) {
       return corrupt("onebit: a value is negative although its column has no mean for it");
     }
-    return check_padding(in, count);
+    if (count % 8 == 0 || std::to_integer<unsigned>(in.payload.back()) >> count % 8 == 0) return {};
+    return corrupt("onebit: bits follow the last element");
   }
 
   // The number of columns, and the ends of all chunks.

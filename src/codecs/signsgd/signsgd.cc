@@ -89,8 +89,7 @@ class Signsgd final : public FixedCodec {
     if (in.scalar == 0 && find_set_byte(in.payload.data(), bytes) < bytes) {
       return corrupt("signsgd: a value is negative although the scale is 0");
     }
-    if (!has_padding(in, count)) return {};
-    return corrupt("signsgd: bits follow the last element");
+    return check_padding(in, count);
   }
 
   Status decode_codes(const PartView& in, const PartTarget& out) const override {

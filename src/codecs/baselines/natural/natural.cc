@@ -119,8 +119,7 @@ class Natural final : public FixedCodec {
       return corrupt("natural: element " + std::to_string(at + bad) +
                      (chunk[bad] == std::byte{0} ? " is a negative 0" : " has the exponent 255"));
     }
-    if (!has_padding(in, count)) return {};
-    return corrupt("natural: bits follow the last sign");
+    return check_padding(in, count);
   }
 
   Status decode_codes(const PartView& in, const PartTarget& out) const override {

@@ -88,18 +88,9 @@ class Truncate final : public ElementwiseCodec<unsigned> {
  public:
   Truncate(unsigned bits, TargetId target) noexcept
       : ElementwiseCodec(kInfo, kKernels, target, Field{"signs and exponents", 9},
-                         Field{"mantissas", bits - 9}, bits),
-        bits_(bits) {}
+                         Field{"mantissas", bits - 9}, bits) {}
 
-  std::string spec() const override { return "truncate:bits=" + std::to_string(bits_); }
-
- private:
-  Status check_codes(const PartView& in, std::uint64_t count) const override {
-    if (!has_padding(in, count)) return {};
-    return corrupt("truncate: bits follow the last element");
-  }
-
-  unsigned bits_;
+  std::string spec() const override { return "truncate:bits=" + std::to_string(std::get<0>(shape())); }
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {

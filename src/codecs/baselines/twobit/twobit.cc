@@ -109,10 +109,9 @@ constexpr ElementKernels<float> kKernels = {encode, find_refused, decode_overwri
 class Twobit final : public ElementwiseCodec<float> {
  public:
   Twobit(float threshold, TargetId target) noexcept
-      : ElementwiseCodec(kInfo, kKernels, target, Field{"codes", kBits}, {}, threshold),
-        threshold_(threshold) {}
+      : ElementwiseCodec(kInfo, kKernels, target, Field{"codes", kBits}, {}, threshold) {}
 
-  std::string spec() const override { return "twobit:t=" + canonical_number(threshold_); }
+  std::string spec() const override { return "twobit:t=" + canonical_number(std::get<0>(shape())); }
 
  private:
   Status check_codes(const PartView& in, std::uint64_t count) const override {
@@ -121,8 +120,6 @@ class Twobit final : public ElementwiseCodec<float> {
     const std::string where = "twobit: element " + std::to_string(bad);
     return corrupt(where + (bad < count ? " has the code 01" : ", padding, is not 0"));
   }
-
-  float threshold_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {

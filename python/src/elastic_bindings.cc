@@ -128,8 +128,6 @@ class ElasticHandle {
   ~ElasticHandle() {
     without_gil([&] { session_.reset(); });
   }
-  ElasticHandle(const ElasticHandle&) = delete;
-  ElasticHandle& operator=(const ElasticHandle&) = delete;
 
   ElasticSession& operator*() const { return *session_; }
   ElasticSession* operator->() const { return session_.get(); }

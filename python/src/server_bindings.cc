@@ -79,8 +79,6 @@ class Served {
       transport_.reset();
     });
   }
-  Served(const Served&) = delete;
-  Served& operator=(const Served&) = delete;
 
   // The value of what `call(role)` returns, or its error raised; other Python threads run meanwhile.
   auto use(auto call) {

@@ -96,8 +96,6 @@ class SessionHandle {
       completions_.stop();
     });
   }
-  SessionHandle(const SessionHandle&) = delete;
-  SessionHandle& operator=(const SessionHandle&) = delete;
   Session& operator*() const { return *session_; }
   Session* operator->() const { return session_.get(); }
 

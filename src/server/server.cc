@@ -30,8 +30,6 @@ class Server final : public ParameterServer {
     if (state_ != State::kClosed)
       abandon(run_.transport, posted(), "a parameter server ended before its workers");
   }
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
 
   Status prepare(std::span<const Named> model);
 

@@ -26,8 +26,6 @@ class Worker final : public ParameterWorker {
     for (const auto& part : parts_) part->add_posted(posted);
     abandon(run_.transport, posted, "a worker ended without closing");
   }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
 
   Status prepare(std::span<const Named> model);
 

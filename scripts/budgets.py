@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 142_704,
-    "library (src, include, python), lines": 110_550,
-    "library, files": 760,
-    "of it python, lines": 31_500,
+    "product code, lines": 142_171,
+    "library (src, include, python), lines": 110_326,
+    "library, files": 758,
+    "of it python, lines": 31_494,
     "lab, lines": 11_017,
-    "tests without golden files and traces, lines": 104_844,
-    "files tracked": 3_361,
+    "tests without golden files and traces, lines": 104_835,
+    "files tracked": 3_358,
 }
 
 

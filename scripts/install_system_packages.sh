@@ -68,8 +68,6 @@ cross_group() {
 
 bench_group() {
   want libbenchmark-dev 'Google Benchmark: runs the rows of bench/coding'
-  want liblz4-dev 'a compressor to compare with'
-  want libblosc-dev 'a compressor to compare with'
 }
 
 docs_group() {

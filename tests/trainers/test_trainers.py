@@ -44,6 +44,32 @@ def test_lightning(tmp_path):
     assert losses(went_on) == losses(torchrun(through, tmp_path / "through")), "bit for bit"
 
 
+def test_all_optimizers_of_lightning_have_their_rules(tmp_path):
+    need("lightning")
+    text = with_ours("with_lightning.py")
+    for old, new in (
+        ('Callback("3lc")', 'Callback("step<99: 3lc, rest fp32", optimizer=True)'),
+        (
+            "return torch.optim.SGD(self.parameters(), lr=0.05)",
+            "return [torch.optim.AdamW(each.parameters()) for each in self.network[::2]]",
+        ),
+        (
+            "        return self.loss\n",
+            "        self.zero_grad()\n"
+            "        self.manual_backward(self.loss)\n"
+            "        for each in self.optimizers():\n"
+            "            each.step()\n",
+        ),
+        ("torch.manual_seed(0)", "self.automatic_optimization = False"),
+        ("module = Module()\n", "module = Module()\ntorch.manual_seed(0)\n"),
+        ('print(f"rank', 'print(compression.hook.optimizer_rules.text())\nprint(f"rank'),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    said = torchrun(text, tmp_path / "several")
+    assert said.count("; AdamW steps 0 of 4 tensors") == 2  # the second layer's are small
+
+
 STATES_OF_LIGHTNING = """
 state = torch.load("lightning.ckpt", weights_only=False)["callbacks"]["Callback"]["ranks"]
 print(f"the checkpoint's residuals are the hook's: {len(state) == 2}")

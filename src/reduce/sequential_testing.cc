@@ -77,14 +77,20 @@ class Sequential : public SequentialPattern {
         mean_of_part({name, part, step}, shares, out);
       }
     }
-    for (Channel* channel : all_channels()) channel->commit();
+    for (const Kind& kind : kinds_) {
+      for (const auto& channel : kind.channels) channel->commit();
+    }
     return result;
   }
 
   std::vector<double> waiting(std::size_t i) const override {
     const std::string name = tensor_names()[i];
     std::vector<double> sum(tensor_counts()[i], 0.0);
-    for (const OwnedRange& part : parts(name, tensor_counts()[i])) add_waiting(name, part, sum);
+    for (const OwnedRange& part : parts(name, tensor_counts()[i])) {
+      for (const Kind& kind : kinds_) {
+        for (const auto& channel : kind.channels) add_residuals(*channel, name, part, kind.weight, sum);
+      }
+    }
     return sum;
   }
 
@@ -100,22 +106,33 @@ class Sequential : public SequentialPattern {
   }
   virtual void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
                             std::vector<float>& out) = 0;
-  virtual std::vector<Channel*> all_channels() = 0;
-  virtual void add_waiting(const std::string& name, const OwnedRange& part,
-                           std::vector<double>& sum) const = 0;
+
+  // Channels of a reducer's first or second kind, whose residuals have this weight in the mean.
+  void add_kind(std::string_view codec, int count, std::size_t which, double weight) {
+    kinds_.push_back({channels_of(codec, count, which), weight});
+  }
+  Channel& channel(std::size_t kind, std::size_t which = 0) { return *kinds_[kind].channels[which]; }
 
   float scale() const { return 1.0F / static_cast<float>(world_); }
 
   int world_;
   std::uint64_t most_elements_;
+
+ private:
+  struct Kind {
+    ChannelList channels;
+    double weight;
+  };
+  std::vector<Kind> kinds_;
 };
 
 class SequentialDirect final : public Sequential {
  public:
   SequentialDirect(std::string_view codec, int world, std::uint64_t most_elements)
-      : Sequential(world, most_elements),
-        pushes_(channels_of(codec, world, 0)),
-        pull_(channels_of(codec, 1, 1)) {}
+      : Sequential(world, most_elements) {
+    add_kind(codec, world, 0, 1.0 / world);
+    add_kind(codec, 1, 1, 1.0);
+  }
 
  private:
   void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
@@ -123,29 +140,19 @@ class SequentialDirect final : public Sequential {
     std::vector<float> mean(part.range.count, 0.0F);
     const Named slot{part.name, {mean.data(), mean.size(), DType::kF32}, part.range.first};
     for (std::size_t rank = 0; rank < shares.size(); ++rank) {
-      relay(*pushes_[rank], part_of(part.name, *shares[rank], part.range), slot,
+      relay(channel(0, rank), part_of(part.name, *shares[rank], part.range), slot,
             {part.step, rank, Into::kAccumulate, scale()});
     }
-    relay(*pull_[0], slot, part_of(part.name, out, part.range), {part.step, part.owner()});
+    relay(channel(1), slot, part_of(part.name, out, part.range), {part.step, part.owner()});
   }
-  std::vector<Channel*> all_channels() override {
-    std::vector<Channel*> all{pull_[0].get()};
-    for (const auto& push : pushes_) all.push_back(push.get());
-    return all;
-  }
-  void add_waiting(const std::string& name, const OwnedRange& part, std::vector<double>& sum) const override {
-    add_residuals(*pull_[0], name, part, 1.0, sum);
-    for (const auto& push : pushes_) add_residuals(*push, name, part, 1.0 / world_, sum);
-  }
-
-  ChannelList pushes_;
-  ChannelList pull_;
 };
 
 class SequentialGather final : public Sequential {
  public:
   SequentialGather(std::string_view codec, int world, std::uint64_t most_elements)
-      : Sequential(world, most_elements), channels_(channels_of(codec, world, 0)) {}
+      : Sequential(world, most_elements) {
+    add_kind(codec, world, 0, 1.0 / world);
+  }
 
  private:
   std::vector<OwnedRange> parts(const std::string&, std::uint64_t count) const override {
@@ -158,28 +165,18 @@ class SequentialGather final : public Sequential {
   void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
                     std::vector<float>& out) override {
     for (std::size_t rank = 0; rank < shares.size(); ++rank) {
-      relay(*channels_[rank], part_of(part.name, *shares[rank], part.range),
+      relay(channel(0, rank), part_of(part.name, *shares[rank], part.range),
             part_of(part.name, out, part.range), {part.step, rank, Into::kAccumulate, scale()});
     }
   }
-  std::vector<Channel*> all_channels() override {
-    std::vector<Channel*> all;
-    for (const auto& channel : channels_) all.push_back(channel.get());
-    return all;
-  }
-  void add_waiting(const std::string& name, const OwnedRange& part, std::vector<double>& sum) const override {
-    for (const auto& channel : channels_) add_residuals(*channel, name, part, 1.0 / world_, sum);
-  }
-
-  ChannelList channels_;
 };
 
 class SequentialRing final : public Sequential {
  public:
-  SequentialRing(std::string_view codec, int world)
-      : Sequential(world, kRingMessageElements),
-        hops_(channels_of(codec, world, 0)),
-        means_(channels_of(codec, 1, 1)) {}
+  SequentialRing(std::string_view codec, int world) : Sequential(world, kRingMessageElements) {
+    add_kind(codec, world, 0, 1.0);
+    add_kind(codec, 1, 1, 1.0);
+  }
 
  private:
   // From the rank after the owner round to the owner: what arrives is added to the rank's own share and sent
@@ -197,25 +194,13 @@ class SequentialRing final : public Sequential {
         const auto before = static_cast<std::size_t>((part.range.owner + place - 1) % world_);
         const Named from{part.name, {sum.data(), sum.size(), DType::kF32}, part.range.first};
         const Named to{part.name, {own.data(), own.size(), DType::kF32}, part.range.first};
-        relay(*hops_[before], from, to, {part.step, before, Into::kAccumulate, 1.0F});
+        relay(channel(0, before), from, to, {part.step, before, Into::kAccumulate, 1.0F});
       }
       sum = own;
     }
     const Named mean{part.name, {sum.data(), sum.size(), DType::kF32}, part.range.first};
-    relay(*means_[0], mean, part_of(part.name, out, part.range), {part.step, part.owner()});
+    relay(channel(1), mean, part_of(part.name, out, part.range), {part.step, part.owner()});
   }
-  std::vector<Channel*> all_channels() override {
-    std::vector<Channel*> all{means_[0].get()};
-    for (const auto& hop : hops_) all.push_back(hop.get());
-    return all;
-  }
-  void add_waiting(const std::string& name, const OwnedRange& part, std::vector<double>& sum) const override {
-    add_residuals(*means_[0], name, part, 1.0, sum);
-    for (const auto& hop : hops_) add_residuals(*hop, name, part, 1.0, sum);
-  }
-
-  ChannelList hops_;
-  ChannelList means_;
 };
 
 // Every group adds up its members' gradients, already divided by the number of ranks, in fp32; the owner,
@@ -223,11 +208,11 @@ class SequentialRing final : public Sequential {
 class SequentialHierarchical final : public Sequential {
  public:
   SequentialHierarchical(std::string_view codec, int world, int members)
-      : Sequential(world, kPieceElements),
-        groups_(world, members),
-        shares_(channels_of("fp32", world, 2)),
-        sums_(channels_of(codec, groups_.count(), 0)),
-        means_(channels_of(codec, 1, 1)) {}
+      : Sequential(world, kPieceElements), groups_(world, members) {
+    add_kind(codec, groups_.count(), 0, 1.0);
+    add_kind(codec, 1, 1, 1.0);
+    add_kind("fp32", world, 2, 1.0);
+  }
 
  private:
   std::vector<OwnedRange> parts(const std::string& name, std::uint64_t count) const override {
@@ -242,31 +227,18 @@ class SequentialHierarchical final : public Sequential {
       const Named summed{part.name, {sum.data(), sum.size(), DType::kF32}, part.range.first};
       for (int i = 0; i < groups_.members(group); ++i) {
         const auto rank = static_cast<std::size_t>(groups_.first(group) + i);
-        relay(*shares_[rank], part_of(part.name, *shares[rank], part.range), summed,
+        relay(channel(2, rank), part_of(part.name, *shares[rank], part.range), summed,
               {part.step, rank, Into::kAccumulate, scale()});
       }
       const auto adder = static_cast<std::size_t>(groups_.adder(group, part.owner()));
-      relay(*sums_[static_cast<std::size_t>(group)], summed, slot,
+      relay(channel(0, static_cast<std::size_t>(group)), summed, slot,
             {part.step, adder, group == 0 ? Into::kOverwrite : Into::kAccumulate});
     }
     const auto owner = static_cast<std::size_t>(groups_.owner(part.owner()));
-    relay(*means_[0], slot, part_of(part.name, out, part.range), {part.step, owner});
-  }
-  std::vector<Channel*> all_channels() override {
-    std::vector<Channel*> all{means_[0].get()};
-    for (const auto& sum : sums_) all.push_back(sum.get());
-    for (const auto& share : shares_) all.push_back(share.get());
-    return all;
-  }
-  void add_waiting(const std::string& name, const OwnedRange& part, std::vector<double>& sum) const override {
-    add_residuals(*means_[0], name, part, 1.0, sum);
-    for (const auto& group : sums_) add_residuals(*group, name, part, 1.0, sum);
+    relay(channel(1), slot, part_of(part.name, out, part.range), {part.step, owner});
   }
 
   RankGroups groups_;
-  ChannelList shares_;
-  ChannelList sums_;
-  ChannelList means_;
 };
 
 std::vector<std::string> with_every_pattern(const std::vector<std::string>& codecs) {

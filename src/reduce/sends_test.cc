@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "reduce/forwarding_transport_testing.h"
+#include "reduce/patterns/ring_plan.h"
 #include "reduce/rank_threads_testing.h"
 
 namespace deltawire::sends_test {
@@ -40,7 +41,7 @@ class SlowSends final : public ForwardingTransport {
     return ForwardingTransport::wait(handle, deadline);
   }
   Status wait_any(std::span<const Handle> handles, Deadline deadline) override {
-    for (const Handle handle : handles) end(handle);
+    for (const Handle handle : handles) awaited_ += end(handle) ? 1 : 0;
     return ForwardingTransport::wait_any(handles, deadline);
   }
 
@@ -51,6 +52,7 @@ class SlowSends final : public ForwardingTransport {
     return true;
   }
   bool are_over() const noexcept { return open_.empty(); }
+  int awaited() const noexcept { return awaited_; }  // among others
   // Sends under way that read this memory.
   std::size_t reading(const std::vector<float>& values) const {
     const Bytes own = std::as_bytes(std::span(values));
@@ -68,22 +70,24 @@ class SlowSends final : public ForwardingTransport {
     std::vector<Bytes> pieces;
     Message posted;
   };
-  void end(Handle handle) {
+  bool end(Handle handle) {
     const auto sent = open_.find(handle);
-    if (sent == open_.end()) return;
+    if (sent == open_.end()) return false;
     EXPECT_TRUE(is_as_posted(sent->second));
     open_.erase(sent);
+    return true;
   }
   static bool is_as_posted(const Sent& sent) { return joined(sent.pieces) == sent.posted; }
 
   std::map<Handle, Sent> open_;
+  int awaited_ = 0;
 };
 
 constexpr std::size_t kCount = 200000;  // several messages
 
-std::vector<float> gradients(int rank, std::uint64_t bucket) {
+std::vector<float> gradients(int rank, std::uint64_t bucket, std::size_t count = kCount) {
   const CounterRng random(static_cast<std::uint64_t>(rank) + 1, bucket);
-  std::vector<float> values(kCount);
+  std::vector<float> values(count);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(random.uniform_at(i) - 0.5);
   return values;
 }
@@ -124,7 +128,21 @@ TEST_P(Sends, StayAsTheyArePosted) {
   });
 }
 
-// Otherwise the test above shows little.
+// Four ranks and hops of three messages: each buffer is wanted again while the mean in it is being passed on.
+TEST(SendsOfARing, StayThoughTheirBuffersAreWantedAgain) {
+  run_ranks(4, {}, [](int rank, Transport& mesh) {
+    SlowSends transport(mesh);
+    std::vector<float> values = gradients(rank, 0, 4 * (2 * kRingMessageElements + 17));
+    const Named tensor{"w", {values.data(), values.size(), DType::kF32}};
+    const auto report =
+        reducer_of("ring(bf16)")->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(60));
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_GT(transport.awaited(), 0) << "rank " << rank;
+    EXPECT_TRUE(transport.are_over());
+  });
+}
+
+// Otherwise the first test shows little.
 TEST(SendsOfValues, ReadTheCallersMemory) {
   for (const char* spec : {"direct(fp32)", "gather(fp32)"}) {
     run_ranks(2, {}, [&](int rank, Transport& mesh) {

@@ -1,11 +1,9 @@
 // What only the ring has: messages of a hop that follow each other, and buffers that take turns.
-#include <map>
 #include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "reduce/forwarding_transport_testing.h"
 #include "reduce/patterns/ring_plan.h"
 #include "reduce/rank_threads_testing.h"
 
@@ -57,63 +55,6 @@ TEST(Ring, SendsTwoTensorsLessTheOwnShare) {
     ASSERT_TRUE(report) << report.error().message;
     const double expected = 2.0 * 3 / 4 * 4 * kCount;
     EXPECT_NEAR(static_cast<double>(report->bytes_sent), expected, 0.002 * expected);
-  });
-}
-
-// Sends end late, at the first wait that could be for them; until then their memory is looked after.
-class LateSends final : public ForwardingTransport {
- public:
-  using ForwardingTransport::ForwardingTransport;
-  Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces) override {
-    const Handle handle = ForwardingTransport::post_send(peer, tag, pieces);
-    sending_[handle].assign(pieces.begin(), pieces.end());
-    return handle;
-  }
-  Handle post_recv(int peer, Tag tag, MutBytes capacity) override {
-    for (const auto& [handle, pieces] : sending_) {
-      for (const Bytes piece : pieces) {
-        const bool apart = piece.data() + piece.size() <= capacity.data() ||
-                           capacity.data() + capacity.size() <= piece.data();
-        if (!apart) ++overlaps_;
-      }
-    }
-    return ForwardingTransport::post_recv(peer, tag, capacity);
-  }
-  bool done(Handle handle) const noexcept override {
-    return !sending_.contains(handle) && ForwardingTransport::done(handle);
-  }
-  Result<std::uint64_t> wait(Handle handle, Deadline deadline) override {
-    sending_.erase(handle);
-    return ForwardingTransport::wait(handle, deadline);
-  }
-  Status wait_any(std::span<const Handle> handles, Deadline deadline) override {
-    const Status status = ForwardingTransport::wait_any(handles, deadline);
-    for (const Handle handle : handles) {
-      if (ForwardingTransport::done(handle) && sending_.erase(handle) > 0) ++awaited_;
-    }
-    return status;
-  }
-  int overlaps() const noexcept { return overlaps_; }
-  int awaited() const noexcept { return awaited_; }
-
- private:
-  std::map<Handle, std::vector<Bytes>> sending_;
-  int overlaps_ = 0;
-  int awaited_ = 0;
-};
-
-// Four ranks and hops of three messages: each buffer is wanted again while the mean in it is being passed on.
-TEST(Ring, ABufferIsNotReceivedIntoWhileItIsPassedOn) {
-  constexpr std::size_t kCount = 4 * (2 * kRingMessageElements + 17);
-  run_ranks(4, {}, [](int rank, Transport& transport) {
-    LateSends late(transport);
-    std::vector<float> values = long_tensor(rank, kCount);
-    const Named tensor{"w", {values.data(), kCount, DType::kF32}, 0};
-    const auto reducer = reducer_of("ring(bf16)");
-    const auto report = reducer->all_reduce(std::span(&tensor, 1), {0, 0, true}, late, in_seconds(60));
-    ASSERT_TRUE(report) << report.error().message;
-    EXPECT_EQ(late.overlaps(), 0) << "rank " << rank;
-    EXPECT_GT(late.awaited(), 0) << "rank " << rank;
   });
 }
 

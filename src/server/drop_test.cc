@@ -20,23 +20,6 @@ ServerOptions dropping(int servers = 1) {
   return options;
 }
 
-Status push_all(ParameterWorker& worker, std::size_t at, Handed* handed = nullptr) {
-  for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
-    const Values values = gradient(at, worker.step(), tensor);
-    if (Status pushed = worker.push(tensor, values); !pushed) return pushed;
-    for (std::size_t i = 0; handed != nullptr && i < values.size(); ++i) (*handed)[tensor][i] += values[i];
-  }
-  return {};
-}
-
-Handed residual_of(const ParameterWorker& worker) {
-  Handed waits = zeros();
-  for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
-    EXPECT_TRUE(worker.add_residual(tensor, waits[tensor]));
-  }
-  return waits;
-}
-
 struct Served {
   std::vector<DroppedWorker> dropped;
   Error error;
@@ -51,18 +34,13 @@ Served serve_all(Transport& transport, const ServerOptions& options, int seconds
   auto server = make_server(model.tensors, "sgd:lr=1", options, transport);
   EXPECT_TRUE(server);
   for (;;) {
-    const Result<bool> made = (*server)->step(Clock::now() + std::chrono::seconds(seconds));
+    const Result<bool> made = (*server)->step(soon(seconds));
     if (!made) served.error = made.error();
     if (!made || !*made) break;
   }
   served.dropped.assign((*server)->dropped().begin(), (*server)->dropped().end());
   served.steps = (*server)->steps();
-  copy_view(**server, served.view);
-  for (std::size_t i = 0; i < (*server)->parts().size(); ++i) {
-    const ServedPart& part = (*server)->parts()[i];
-    std::ranges::copy((*server)->master(i),
-                      served.master[part.tensor].begin() + static_cast<std::ptrdiff_t>(part.first));
-  }
+  copy_model(**server, served.view, &served.master);
   return served;
 }
 
@@ -155,8 +133,7 @@ Several run_with(const ServerOptions& options,
       auto made = make_worker(model.tensors, options, *(*mesh)[at + 2]);
       ParameterWorker& worker = **made;
       begun.arrive_and_wait();
-      const auto until = [&] { return Clock::now() + std::chrono::seconds(seconds); };
-      Status done = worker.open(until());
+      Status done = worker.open(soon(seconds));
       bool said = at < 2;
       while (done && worker.step() < kSteps && !worker.has_ended()) {
         if (at == 2 && worker.step() >= 3) {
@@ -165,9 +142,9 @@ Several run_with(const ServerOptions& options,
         }
         if (at < 2 && worker.step() == 4 && options.backup > 0) lost.wait();
         done = push_all(worker, at);
-        if (done) done = worker.pull(until());
+        if (done) done = worker.pull(soon(seconds));
       }
-      if (done) done = worker.close(until());
+      if (done) done = worker.close(soon(seconds));
       if (!done) all.errors[at] = done.error();
       all.workers[at] = model.values;
       if (at < 2) others.count_down();

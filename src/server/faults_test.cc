@@ -10,17 +10,13 @@
 namespace deltawire::server_test {
 namespace {
 
-Deadline in_seconds(int seconds) {
-  return Clock::now() + std::chrono::seconds(seconds);
-}
-
 // Rank 0 serves; ranks 1 and 2 work until something fails.
 Error serve_until_error(Transport& transport, int seconds, const ServerOptions& options = {}) {
   Model model(7);
   auto server = make_server(model.tensors, "sgd", options, transport);
   EXPECT_TRUE(server);
   for (;;) {
-    const Result<bool> made = (*server)->step(in_seconds(seconds));
+    const Result<bool> made = (*server)->step(soon(seconds));
     if (!made) return made.error();
     if (!*made) return {};
   }
@@ -30,12 +26,10 @@ Error work_until_error(Transport& transport, int seconds, const ServerOptions& o
   Model model(99);
   auto worker = make_worker(model.tensors, options, transport);
   EXPECT_TRUE(worker);
-  if (Status opened = (*worker)->open(in_seconds(seconds)); !opened) return opened.error();
-  for (std::uint64_t step = 0;; ++step) {
-    for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
-      if (Status pushed = (*worker)->push(tensor, gradient(0, step, tensor)); !pushed) return pushed.error();
-    }
-    if (Status pulled = (*worker)->pull(in_seconds(seconds)); !pulled) return pulled.error();
+  if (Status opened = (*worker)->open(soon(seconds)); !opened) return opened.error();
+  for (;;) {
+    if (Status pushed = push_all(**worker, 0); !pushed) return pushed.error();
+    if (Status pulled = (*worker)->pull(soon(seconds)); !pulled) return pulled.error();
   }
 }
 

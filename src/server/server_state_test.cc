@@ -62,9 +62,7 @@ void go_on_working(Transport& transport, const ServerOptions& options, const Sav
   ASSERT_TRUE(worker.open(soon()));
   EXPECT_EQ(worker.step(), from.step);
   for (std::uint64_t step = 0; step < steps; ++step) {
-    for (std::size_t tensor = shapes().size(); tensor-- > 0;) {
-      ASSERT_TRUE(worker.push(tensor, gradient(rank, worker.step(), tensor)));
-    }
+    ASSERT_TRUE(push_all(worker, rank));
     if (step == 0) {
       EXPECT_EQ(worker.save().error().code, ErrorCode::kState) << "pushes are under way";
     }
@@ -79,10 +77,7 @@ void go_on_working(Transport& transport, const ServerOptions& options, const Sav
   to.ranks[rank] = std::move(*state);
   if (transport.rank() == options.servers) {
     to.worker = model.values;
-    to.waits = zeros();
-    for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
-      ASSERT_TRUE(worker.add_residual(tensor, to.waits[tensor]));
-    }
+    to.waits = residual_of(worker);
   }
   all.arrive_and_wait();
 }
@@ -157,9 +152,7 @@ TEST(ServerState, HasWhatCameTooLate) {
     ASSERT_TRUE(worker->open(soon()));
   }
   for (auto* worker : {early->get(), late->get()}) {
-    for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
-      ASSERT_TRUE(worker->push(tensor, gradient(0, 0, tensor)));
-    }
+    ASSERT_TRUE(push_all(*worker, 0));
     ASSERT_TRUE(worker->pull(soon()));
   }
   const Result<State> state = (*late)->save();
@@ -167,10 +160,8 @@ TEST(ServerState, HasWhatCameTooLate) {
   auto other = connect_inproc(3);
   auto again = make_worker(second.tensors, options, *(*other)[2]);
   ASSERT_TRUE((*again)->load(*state));
-  std::vector<Values> waits = zeros();
   for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
-    ASSERT_TRUE((*again)->add_residual(tensor, waits[tensor]));
-    EXPECT_EQ(waits[tensor], gradient(0, 0, tensor)) << "all of it came too late";
+    EXPECT_EQ(residual_of(**again)[tensor], gradient(0, 0, tensor)) << "all of it came too late";
   }
   State wrong = *state;  // a count of late values that is not the part's
   wrong[40] = static_cast<std::byte>(std::to_integer<int>(wrong[40]) - 1);

@@ -58,6 +58,11 @@ def publish(publisher: live.Publisher) -> int:
     return number
 
 
+def arrive(publisher: live.Publisher, subscriber: live.Subscriber) -> None:
+    """A version that the subscriber has fetched."""
+    subscriber.wait(publish(publisher), 20)
+
+
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

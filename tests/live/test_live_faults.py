@@ -23,6 +23,7 @@ from tests.live.changing_relay import Relay
 from tests.live.live_pairs import (
     SECRETS,
     TOKEN,
+    arrive,
     publish,
     publisher_of,
     reader_by_hand,
@@ -132,14 +133,12 @@ def test_weights_that_are_not_the_base() -> None:
     """Nothing is written; the next update starts from a snapshot."""
     model, served = weights(), weights()
     with publisher_of(model) as publisher, subscriber_of(served, publisher) as subscriber:
-        publish(publisher)
-        subscriber.wait(0, 20)
+        arrive(publisher, subscriber)
         assert subscriber.update() == 0
         served["second"][3, 4] = 7
         broken = {name: each.copy() for name, each in served.items()}
         train(model, 1)
-        publish(publisher)
-        subscriber.wait(1, 20)
+        arrive(publisher, subscriber)
         with pytest.raises(DeltawireError, match="are not version 0.*a snapshot is") as error:
             subscriber.update()
         assert error.value.code == "Mismatch" and "from_version" not in str(error.value)
@@ -152,8 +151,7 @@ def test_a_model_of_other_tensors_asks_for_no_snapshot() -> None:
     model, served = weights(), weights()
     served["second"] = served["second"].reshape(10, -1)
     with publisher_of(model) as publisher, subscriber_of(served, publisher) as subscriber:
-        publish(publisher)
-        subscriber.wait(0, 20)
+        arrive(publisher, subscriber)
         with pytest.raises(DeltawireError, match="F16 .10, 200. .*same there$") as error:
             subscriber.update()
         assert error.value.code == "Mismatch"
@@ -200,16 +198,14 @@ def test_a_reader_that_is_stuck(monkeypatch) -> None:
     """Neither training nor other readers notice; it loses its connection."""
     model = weights(count=2_000_000)
     with publisher_of(model) as publisher, subscriber_of(weights(2, 2_000_000), publisher) as other:
-        publish(publisher)
-        other.wait(0, 20)
+        arrive(publisher, other)
         other.update()
         monkeypatch.setattr(connection, "SLOWEST", 2_000_000)
         monkeypatch.setattr(connection, "PATIENCE", 0.5)
         stuck = stuck_reader(publisher)
         for number in range(1, 4):
             train(model, number)
-            publish(publisher)
-            other.wait(number, 20)
+            arrive(publisher, other)
             assert other.update() == number
         wait_until(lambda: len(publisher._server._readers) == 1, "its connection has ended")
         stuck.close()
@@ -271,8 +267,7 @@ def code_of(call: Callable[[], object]) -> str:
 def test_a_forked_process_ends_no_connection() -> None:
     """When it closes what it has inherited, which it can't use."""
     with publisher_of(weights()) as publisher, subscriber_of(weights(2), publisher) as subscriber:
-        publish(publisher)
-        subscriber.wait(0, 20)
+        arrive(publisher, subscriber)
         peers = list(subscriber._following._peers)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork
@@ -287,8 +282,7 @@ def test_a_forked_process_ends_no_connection() -> None:
             finally:
                 os._exit(told != ["State"] * 3)
         assert os.waitpid(child, 0)[1] == 0
-        publish(publisher)
-        subscriber.wait(1, 20)
+        arrive(publisher, subscriber)
         assert subscriber._following._peers == peers
 
 

@@ -14,6 +14,7 @@ from deltawire.weights.live.tree import Tree
 from tests.live.live_pairs import (
     ANYWHERE,
     TOKEN,
+    arrive,
     publish,
     publisher_of,
     same,
@@ -204,8 +205,7 @@ def test_a_full_cache_is_no_fault_of_the_parent(monkeypatch, tmp_path) -> None:
         publisher_of(model, fanout=1) as publisher,
         subscriber_of(weights(3), publisher, serve=ANYWHERE) as parent,
     ):
-        publish(publisher)
-        parent.wait(0, 20)
+        arrive(publisher, parent)
         wait_until(lambda: publisher.bytes_sent >= parent.bytes_received, "all of it is counted")
         sent = publisher.bytes_sent
         room = shutil.disk_usage(tmp_path)._replace(free=10_000)

@@ -16,6 +16,7 @@ from deltawire.weights.store.writer import Writer
 from tests.live.live_pairs import (
     ANYWHERE,
     TOKEN,
+    arrive,
     publish,
     publisher_of,
     same,
@@ -51,8 +52,7 @@ def test_a_module_of_torch() -> None:
     with publisher_of(trained) as publisher, subscriber_of(served, publisher) as subscriber:
         wait_until(lambda: publisher.readers(), "the subscriber is connected")
         assert subscriber.update() is None and subscriber.version is None
-        publish(publisher)
-        subscriber.wait(timeout=20)
+        arrive(publisher, subscriber)
         before = served.weight.clone()
         assert not torch.equal(before, trained.weight)
         assert subscriber.update() == 0
@@ -94,12 +94,10 @@ def test_updates_are_asked_for() -> None:
     before = {name: each.copy() for name, each in model.items()}
     with publisher_of(model) as publisher, subscriber_of(served, publisher) as subscriber:
         for number in range(20):
-            publish(publisher)
-            subscriber.wait(number, 20)
+            arrive(publisher, subscriber)
             train(model, number)
         assert same(served, before) and subscriber.version == 0
-        publish(publisher)
-        subscriber.wait(20, 20)
+        arrive(publisher, subscriber)
         assert subscriber.update() == 20 and same(served, model)
 
 
@@ -186,8 +184,7 @@ def test_reading_excludes_updates() -> None:
     model = weights()
     served = weights(2)
     with publisher_of(model) as publisher, subscriber_of(served, publisher) as subscriber:
-        publish(publisher)
-        subscriber.wait(timeout=20)
+        arrive(publisher, subscriber)
         with subscriber.reading(), pytest.raises(DeltawireError, match="wait for itself") as error:
             subscriber.update()
         assert error.value.code == "State"
@@ -213,8 +210,7 @@ def test_ctrl_c_waits_for_the_writes(monkeypatch) -> None:
     """The subscriber then knows which version the weights are."""
     trained, served = weights(), weights(2)
     with publisher_of(trained) as publisher, subscriber_of(served, publisher) as subscriber:
-        publish(publisher)
-        subscriber.wait(timeout=20)
+        arrive(publisher, subscriber)
         real = reader._write_all
 
         def interrupted(changing: list) -> None:
@@ -289,8 +285,7 @@ def test_numpy_is_enough() -> None:
     trained = {"weights": np.arange(600, dtype=np.float32).reshape(20, 30).T}
     served = {"weights": np.zeros((20, 30), np.float32).T}
     with publisher_of(trained) as publisher, subscriber_of(served, publisher) as subscriber:
-        publish(publisher)
-        subscriber.wait(timeout=20)
+        arrive(publisher, subscriber)
         subscriber.update()
         assert np.array_equal(served["weights"], trained["weights"])
 
@@ -299,14 +294,12 @@ def test_weights_that_nobody_gave() -> None:
     """The first update makes them, later ones change them in place."""
     trained = small_model()
     with publisher_of(trained) as publisher, subscriber_of(None, publisher) as subscriber:
-        publish(publisher)
-        subscriber.wait(0, 20)
+        arrive(publisher, subscriber)
         assert subscriber.model is None and subscriber.update() == 0
         served = subscriber.model
         assert bits_of(served) == bits_of(trained) and served["head"] is served["embedding"]
         step(trained, 1)
-        publish(publisher)
-        subscriber.wait(1, 20)
+        arrive(publisher, subscriber)
         assert subscriber.update() == 1
         assert subscriber.model is served and bits_of(served) == bits_of(trained)
 
@@ -328,8 +321,7 @@ def test_a_reader_keeps_what_the_publisher_keeps(monkeypatch) -> None:
         subscriber_of(served, publisher) as subscriber,
     ):
         for number in range(20):
-            publish(publisher)
-            subscriber.wait(number, 20)
+            arrive(publisher, subscriber)
             train(model, number)
             if number in (3, 12, 13, 14, 15):
                 subscriber.update()

@@ -97,36 +97,5 @@ TEST(OptimizerRules, StepsAreTheFormulas) {
   }
 }
 
-TEST(OptimizerRules, CountsThatDontFitAreRefused) {
-  auto optimizer = make_optimizer("sgd:lr=1");
-  ASSERT_TRUE(optimizer);
-  std::vector<float> parameters(4, 1.0F);
-  const std::vector<float> kept = parameters;
-  for (const std::size_t count : {0U, 3U, 5U}) {
-    const Status status = optimizer->step("w", parameters, std::vector<float>(count, 1.0F));
-    ASSERT_FALSE(status) << count;
-    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
-  }
-  const std::vector<std::uint32_t> keys{0, 2};
-  for (const std::size_t count : {0U, 1U, 3U}) {
-    EXPECT_FALSE(optimizer->step("w", parameters, keys, std::vector<float>(count, 1.0F))) << count;
-  }
-  for (const std::uint64_t dimension : {3U, 5U}) {
-    EXPECT_FALSE(optimizer->step("w", parameters, Pairs{{0}, {1.0F}, dimension})) << dimension;
-  }
-  EXPECT_EQ(parameters, kept);
-  EXPECT_EQ(optimizer->moments("w").steps, 0u);
-}
-
-// A step without any key still counts as a step, and changes nothing.
-TEST(OptimizerRules, NoKeysCountAsAStep) {
-  auto optimizer = make_optimizer("momentum:lr=1");
-  ASSERT_TRUE(optimizer);
-  std::vector<float> parameters(4, 1.0F);
-  ASSERT_TRUE(optimizer->step("w", parameters, std::span<const std::uint32_t>{}, std::span<const float>{}));
-  EXPECT_EQ(parameters, std::vector<float>(4, 1.0F));
-  EXPECT_EQ(optimizer->moments("w").steps, 1u);
-}
-
 }  // namespace
 }  // namespace deltawire

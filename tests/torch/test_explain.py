@@ -7,7 +7,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from models import Net, train_step, wrapped
+from models import Net, backward, train_step, wrapped
 from ranks import results
 
 RULES = (
@@ -175,9 +175,7 @@ def of_a_trainer(rank, world_size, report):
     optimizer = torch.optim.SGD(network.parameters(), 0.05)
     trainer = deltawire.torch.LocalSteps(network, optimizer, steps=2, reducer="sbc")
     for number in range(4):
-        x = torch.randn(8, 64, generator=torch.Generator().manual_seed(10 * rank + number))
-        optimizer.zero_grad()
-        network(x).square().mean().backward()
+        backward(network, rank, number)
         trainer.step()
     table, record = trainer.explain(), trainer.step_records[-1]
     trainer.close()

@@ -12,6 +12,7 @@ import torch
 from models import Net, backward, fingerprint
 from ranks import AT_ONCE, attempted, results, started
 from served import SOON, sgd, staged
+from watched import logged
 
 STEPS, EVERY = 12, 3
 
@@ -228,9 +229,7 @@ def test_states_of_other_places_change_nothing():
 
 def train_on_a_full_disk(rank, world_size, report, folder):
     """The server's disk is full when the snapshot of step 4 is due; then there is room again."""
-    said, errors = [], []
-    logger = logging.getLogger("deltawire")
-    logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda _, it: said.append(it)})())
+    warnings, errors = logged(logging.WARNING), []
     model = Net()
     server = deltawire.torch.ParameterServer(
         model, sgd(model), "3lc", snapshot=folder, every=2, timeout=SOON
@@ -249,7 +248,6 @@ def train_on_a_full_disk(rank, world_size, report, folder):
             backward(model, rank, server.steps)
             server.step()
     server.close()
-    warnings = [it.getMessage() for it in said if it.levelno == logging.WARNING]
     return warnings, errors, server.metrics()["snapshot_error"]
 
 

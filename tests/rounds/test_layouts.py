@@ -62,7 +62,7 @@ def test_a_restarted_client_asks_for_the_model_and_gets_it_with_the_layout(down)
         restarted.receive(server.download("ann"))
     assert caught.value.code == "State" and restarted.layout is None
     full = server.download("ann", full=True)
-    assert full.layout is not None
+    assert (full.kind, full.base) == ("full", 0) and full.layout is not None
     model = restarted.receive(full)
     assert list(model) == NAMES
     server.take("ann", restarted.reply(model, 1))

@@ -298,17 +298,6 @@ def test_a_bad_patch_is_named_and_the_whole_model_helps(which):
     assert same(client.receive(broadcast.download("ann", full=True)), broadcast.reference)
 
 
-def test_a_client_that_lost_its_state_is_sent_the_whole_model():
-    broadcast, _ = behind(2)
-    restarted = rounds.Client("fp32")
-    with pytest.raises(deltawire.DeltawireError, match="ask the server for the full") as caught:
-        restarted.receive(broadcast.download("ann"))
-    assert caught.value.code == "State"
-    full = broadcast.download("ann", full=True)
-    assert (full.kind, full.base) == ("full", 0)
-    assert same(restarted.receive(full), broadcast.reference)
-
-
 def test_a_patch_that_comes_twice_changes_nothing():
     broadcast, client = behind(2)
     download = broadcast.download("ann")

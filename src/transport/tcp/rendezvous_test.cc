@@ -1,41 +1,23 @@
 // Meshes whose ranks only know rank 0's address.
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <functional>
+#include <optional>
 
 #include "transport/mesh_testing.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/handshake.h"
-#include "transport/tcp/handshake_testing.h"
+#include "transport/tcp/relay_testing.h"
 
 namespace deltawire::test::rendezvous_test {
 namespace {
 
-int dial(const Endpoint& endpoint) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(endpoint.port);
-  ::inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
-  EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  return fd;
-}
-
 // Both streams (control, data) of a rank that knows the token, after the handshakes and nothing else.
-std::array<int, 2> come_by_hand(int rank, int world_size, const Endpoint& rendezvous) {
-  std::array<int, 2> streams{};
+std::vector<Stranger> come_by_hand(int rank, int world_size, const Endpoint& rendezvous) {
+  std::vector<Stranger> streams;
   for (const auto stream : {Claims::Stream::kControl, Claims::Stream::kData}) {
-    Claims claims;
-    claims.rank = static_cast<std::uint32_t>(rank);
-    claims.world_size = static_cast<std::uint16_t>(world_size);
+    Claims claims = claims_of(rank, 0, world_size);
     claims.stream = stream;
     Handshake handshake(token_of(7), claims, *random_nonce());
-    const int fd = dial(rendezvous);
-    streams[stream == Claims::Stream::kData ? 1 : 0] = fd;
-    Exchange state = Exchange::kMore;
-    const Deadline end = soon();
-    while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(handshake, fd);
-    EXPECT_EQ(state, Exchange::kDone);
+    complete(handshake, streams.emplace_back(rendezvous).fd());
   }
   return streams;
 }
@@ -203,65 +185,60 @@ TEST(Rendezvous, IsRefusedTogetherWithEndpoints) {
   EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST(Rendezvous, InvalidAddressesAreCorruptAndNameTheRank) {
-  // Rank 1 knows the token and was started with endpoints: the mesh's bytes follow its handshake.
+// Rank 0 gives up because of rank 1, whose streams, which `come` returns, are open as long.
+void expect_failure(int world_size, std::chrono::milliseconds timeout, ErrorCode code,
+                    const std::string& words,
+                    const std::function<std::vector<Stranger>(const Endpoint&)>& come) {
   auto listener = listen_tcp("127.0.0.1");
   const Endpoint rendezvous = (*listener)->endpoint();
   std::thread host([&] {
-    const auto outcome = connect_tcp(std::move(*listener),
-                                     options_of({.rank = 0, .world_size = 3, .settings = {}}, rendezvous));
+    const Process first{.rank = 0, .world_size = world_size, .settings = {}, .timeout = timeout};
+    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
     ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kCorrupt) << outcome.error().message;
+    EXPECT_EQ(outcome.error().code, code) << outcome.error().message;
     EXPECT_EQ(outcome.error().suspect, 1);
+    EXPECT_TRUE(has(outcome.error(), words)) << outcome.error().message;
   });
-  std::vector<Process> others = job(3);
-  std::thread second([&] {
-    const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options_of(others[2], rendezvous));
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_TRUE(has(outcome.error(), "rank 1")) << outcome.error().message;
-  });
-  const auto bytes = pattern(kAddressBytes, 3);
-  const std::array<int, 2> streams = come_by_hand(1, 3, rendezvous);
-  EXPECT_EQ(::send(streams[1], bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  const std::vector<Stranger> streams = come(rendezvous);
   host.join();
-  second.join();
-  for (const int fd : streams) ::close(fd);
+}
+
+TEST(Rendezvous, InvalidAddressesAreCorruptAndNameTheRank) {
+  // Rank 1 knows the token and was started with endpoints: the mesh's bytes follow its handshake.
+  expect_failure(3, 30s, ErrorCode::kCorrupt, "rank 1", [](const Endpoint& rendezvous) {
+    std::thread second([&] {
+      const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options_of(job(3)[2], rendezvous));
+      ASSERT_FALSE(outcome.has_value());
+      EXPECT_TRUE(has(outcome.error(), "rank 1")) << outcome.error().message;
+    });
+    auto streams = come_by_hand(1, 3, rendezvous);
+    streams[1].say(pattern(kAddressBytes, 3));
+    second.join();
+    return streams;
+  });
 }
 
 TEST(Rendezvous, NobodyLeavesBeforeAllHaveMetAll) {
   // Rank 1 has told rank 0 where it listens, and then takes longer to connect than rank 0 waits.
-  auto listener = listen_tcp("127.0.0.1");
-  const Endpoint rendezvous = (*listener)->endpoint();
-  std::thread host([&] {
-    const Process first{.rank = 0, .world_size = 2, .settings = {}, .timeout = 3s};
-    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
-    EXPECT_EQ(outcome.error().suspect, 1);
-    EXPECT_TRUE(has(outcome.error(), "rank 0 is connected to all ranks, but rank 1 was not after 3000 ms"))
-        << outcome.error().message;
+  const char* const words = "rank 0 is connected to all ranks, but rank 1 was not after 3000 ms";
+  expect_failure(2, 3s, ErrorCode::kTimeout, words, [](const Endpoint& rendezvous) {
+    auto streams = come_by_hand(1, 2, rendezvous);
+    streams[1].say(*encode_address({"127.0.0.1", 9}));
+    return streams;
   });
-  const std::array<int, 2> streams = come_by_hand(1, 2, rendezvous);
-  const AddressSlot own = *encode_address({"127.0.0.1", 9});
-  EXPECT_EQ(::send(streams[1], own.data(), own.size(), MSG_NOSIGNAL), static_cast<ssize_t>(own.size()));
-  host.join();
-  for (const int fd : streams) ::close(fd);
 }
 
 TEST(Rendezvous, WhoComesAndDoesNotSayWhereItListensIsNamed) {
-  auto listener = listen_tcp("127.0.0.1");
-  const Endpoint rendezvous = (*listener)->endpoint();
-  std::thread host([&] {
-    const Process first{.rank = 0, .world_size = 2, .settings = {}, .timeout = 6s};
-    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
-    EXPECT_EQ(outcome.error().suspect, 1);
-    EXPECT_TRUE(has(outcome.error(), "rank 1 did not tell rank 0 in")) << outcome.error().message;
+  expect_failure(2, 6s, ErrorCode::kTimeout, "rank 1 did not tell rank 0 in",
+                 [](const Endpoint& rendezvous) { return come_by_hand(1, 2, rendezvous); });
+}
+
+TEST(Rendezvous, ARankThatDiesAndIsNotStartedAgainIsNamed) {
+  const char* const words = "rank 1 left while rank 0 was still connecting";
+  expect_failure(3, 3s, ErrorCode::kPeerLost, words, [](const Endpoint& rendezvous) {
+    come_by_hand(1, 3, rendezvous);
+    return std::vector<Stranger>();
   });
-  const std::array<int, 2> streams = come_by_hand(1, 2, rendezvous);
-  host.join();
-  for (const int fd : streams) ::close(fd);
 }
 
 // Longer than a rank that hung up may stay away once ranks can't be started again.
@@ -277,12 +254,8 @@ TEST(Rendezvous, ARankThatDiesWhileOthersWaitMayBeStartedAgain) {
     exchange_once(**outcome);
   });
   for (int death = 0; death < 2; ++death) {
-    const std::array<int, 2> streams = come_by_hand(1, 3, rendezvous);
-    if (death == 1) {
-      const AddressSlot old = *encode_address({"127.0.0.1", 9});
-      EXPECT_EQ(::send(streams[1], old.data(), old.size(), MSG_NOSIGNAL), static_cast<ssize_t>(old.size()));
-    }
-    for (const int fd : streams) ::close(fd);
+    const auto streams = come_by_hand(1, 3, rendezvous);
+    if (death == 1) streams[1].say(*encode_address({"127.0.0.1", 9}));
   }
   std::this_thread::sleep_for(kRestartTime);
   run_ranks(2, [&](int other) {
@@ -295,40 +268,28 @@ TEST(Rendezvous, ARankThatDiesWhileOthersWaitMayBeStartedAgain) {
 }
 
 // Answers one stream of rank 1, as rank 0 does.
-int answer_by_hand(int listening_fd) {
-  const int fd = ::accept(listening_fd, nullptr, nullptr);
-  EXPECT_GE(fd, 0);
+void answer_by_hand(const Stranger& dialer) {
   Claims claims;
   claims.role = Claims::Role::kListener;
   claims.world_size = 2;
   Handshake handshake(token_of(7), claims, *random_nonce());
-  Exchange state = Exchange::kMore;
-  const Deadline end = soon();
-  while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(handshake, fd);
-  EXPECT_EQ(state, Exchange::kDone);
-  return fd;
+  complete(handshake, dialer.fd());
 }
 
 TEST(Rendezvous, Rank0MayDieAndBeStartedAgainWhileOthersWait) {
-  const int first = ::socket(AF_INET, SOCK_STREAM, 0);
-  const int on = 1;  // a rank shall listen here afterwards
-  (void)::setsockopt(first, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::bind(first, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(::listen(first, 10), 0);
-  socklen_t length = sizeof address;
-  ::getsockname(first, reinterpret_cast<sockaddr*>(&address), &length);
-  const Endpoint rendezvous{"127.0.0.1", ntohs(address.sin_port)};
+  std::optional<Impostor> first(std::in_place);
+  const Endpoint rendezvous = first->endpoint;
   const std::vector<Process> processes = job(2);
   std::thread member([&] {
     const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options_of(processes[1], rendezvous));
     ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
     exchange_once(**outcome);
   });
-  const std::array<int, 3> dying{answer_by_hand(first), answer_by_hand(first), first};
-  for (const int fd : dying) ::close(fd);
+  {
+    std::vector<Stranger> streams;
+    for (int stream = 0; stream < 2; ++stream) answer_by_hand(streams.emplace_back(first->fd));
+    first.reset();
+  }
   std::this_thread::sleep_for(kRestartTime);
   auto listener = listen_tcp("127.0.0.1", rendezvous.port);
   EXPECT_TRUE(listener.has_value()) << listener.error().message;
@@ -336,22 +297,6 @@ TEST(Rendezvous, Rank0MayDieAndBeStartedAgainWhileOthersWait) {
   EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
   if (outcome) exchange_once(**outcome);
   member.join();
-}
-
-TEST(Rendezvous, ARankThatDiesAndIsNotStartedAgainIsNamed) {
-  auto listener = listen_tcp("127.0.0.1");
-  const Endpoint rendezvous = (*listener)->endpoint();
-  std::thread host([&] {
-    const Process first{.rank = 0, .world_size = 3, .settings = {}, .timeout = 3s};
-    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kPeerLost) << outcome.error().message;
-    EXPECT_EQ(outcome.error().suspect, 1);
-    EXPECT_TRUE(has(outcome.error(), "rank 1 left while rank 0 was still connecting"))
-        << outcome.error().message;
-  });
-  for (const int fd : come_by_hand(1, 3, rendezvous)) ::close(fd);
-  host.join();
 }
 
 }  // namespace

@@ -11,55 +11,10 @@
 #include <unistd.h>
 
 #include "transport/mesh_testing.h"
-#include "transport/tcp/handshake_testing.h"
+#include "transport/tcp/relay_testing.h"
 
 namespace deltawire::test::strangers_test {
 namespace {
-
-// A plain connection to a rank's port, like a stranger's.
-class Stranger {
- public:
-  explicit Stranger(const Endpoint& endpoint) : Stranger(::socket(AF_INET, SOCK_STREAM, 0), endpoint) {}
-  Stranger(int fd, const Endpoint& endpoint) : fd_(fd) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(endpoint.port);
-    ::inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
-    EXPECT_EQ(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  }
-  // One that a rank has dialed.
-  explicit Stranger(int listening_fd) : fd_(::accept(listening_fd, nullptr, nullptr)) { EXPECT_GE(fd_, 0); }
-  Stranger(Stranger&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Stranger() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  void say(Bytes bytes) const { (void)::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT); }
-  // Receives until the other end hangs up, up to `most` bytes.
-  std::vector<std::byte> hear(std::size_t most) const {
-    std::vector<std::byte> bytes(most);
-    std::size_t length = 0;
-    while (length < most) {
-      const ssize_t got = ::recv(fd_, bytes.data() + length, most - length, 0);
-      if (got <= 0) break;
-      length += static_cast<std::size_t>(got);
-    }
-    bytes.resize(length);
-    return bytes;
-  }
-  bool was_hung_up_on() const { return hear(1).empty(); }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-Claims claims_of(int rank, int peer, int world_size) {
-  Claims claims;
-  claims.rank = static_cast<std::uint32_t>(rank);
-  claims.peer = static_cast<std::uint32_t>(peer);
-  claims.world_size = static_cast<std::uint16_t>(world_size);
-  return claims;
-}
 
 // The first message of a peer that knows the protocol; it doesn't depend on the token.
 std::vector<std::byte> first_message(const Claims& claims) {
@@ -191,11 +146,7 @@ TEST(Strangers, HundredsThatSendClaimsPushOutNobody) {
   }
   rank1.say(handshake.unsent());
   handshake.sent(handshake.unsent().size());
-  Exchange state = Exchange::kMore;
-  for (const Deadline end = soon(); state == Exchange::kMore && Clock::now() < end;) {
-    state = advance_handshake(handshake, rank1.fd());
-  }
-  EXPECT_EQ(state, Exchange::kDone);
+  complete(handshake, rank1.fd());
   is_over = true;
   rank0.join();
 }
@@ -226,16 +177,11 @@ TEST(Strangers, WhoSayNothingAreTurnedAwayButNotARankThatIsSlow) {
   EXPECT_TRUE(silent.was_hung_up_on());
   EXPECT_EQ(slow.hear(1000).size(), sizeof(Nonce));
   // Rank 0 still waits: it was not its end that ended them.
-  const Deadline end = soon();
-  Exchange state = Exchange::kMore;
-  while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(handshake, rank1.fd());
-  EXPECT_EQ(state, Exchange::kDone);
+  complete(handshake, rank1.fd());
   claims.stream = Claims::Stream::kControl;
   const Stranger control(all.endpoints[0]);
   Handshake second(token_of(7), claims, *random_nonce());
-  state = Exchange::kMore;
-  while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(second, control.fd());
-  EXPECT_EQ(state, Exchange::kDone);
+  complete(second, control.fd());
   rank1.say(std::array{std::byte{'H'}});  // it is connected to all: RollCall
   rank0.join();
 }
@@ -303,25 +249,6 @@ TEST(Strangers, LearnNothing) {
   EXPECT_TRUE(knower.was_hung_up_on()) << "without another byte";
   rank0.join();
 }
-
-// Listens as rank 0 without the token, for rank 1 to dial.
-struct Impostor {
-  Impostor() : fd(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int on = 1;  // a rank shall listen here afterwards
-    (void)::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(::listen(fd, 10), 0);
-    socklen_t length = sizeof address;
-    ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-    endpoint = {"127.0.0.1", ntohs(address.sin_port)};
-  }
-  ~Impostor() { ::close(fd); }
-  int fd;
-  Endpoint endpoint;
-};
 
 TEST(Strangers, AnImpostorLearnsNothingAndIsNotBelieved) {
   const Impostor impostor;
@@ -455,11 +382,7 @@ TEST(Strangers, ARankThatVanishesAfterItsHandshakeIsNamed) {
     Claims claims = claims_of(1, 0, 3);
     claims.stream = stream;
     Handshake handshake(token_of(7), claims, *random_nonce());
-    const Stranger& rank1 = streams.emplace_back(all.endpoints[0]);
-    Exchange state = Exchange::kMore;
-    while (state == Exchange::kMore && Clock::now() < start + 30s)
-      state = advance_handshake(handshake, rank1.fd());
-    EXPECT_EQ(state, Exchange::kDone);
+    complete(handshake, streams.emplace_back(all.endpoints[0]).fd());
   }
   streams.clear();
   rank0.join();

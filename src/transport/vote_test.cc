@@ -240,6 +240,16 @@ struct BarePeer {
   bool say(const std::vector<std::byte>& bytes) const {
     return ::send(control[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0;
   }
+  // What the rank's next wait ends with when it has heard these.
+  Error failure_after(const std::vector<ControlMessage>& messages) const {
+    std::vector<std::byte> bytes;
+    for (const ControlMessage& message : messages) append_control_message(message, 2, bytes);
+    EXPECT_TRUE(say(bytes));
+    std::vector<std::byte> got(1);
+    const auto result = rank->wait(rank->post_recv(1, 1, got), soon());
+    EXPECT_FALSE(result.has_value());
+    return result ? Error{} : result.error();
+  }
 
   std::array<int, 2> data{};
   std::array<int, 2> control{};
@@ -269,16 +279,9 @@ TEST(ControlFlood, IsReadInSmallBites) {
 // Whatever a peer reports about a failure, the error names a rank and has a text.
 TEST(ControlMessages, AnAbortWithoutWordsGetsSome) {
   for (const int origin : {-1, 0, 1}) {
-    BarePeer peer;
-    std::vector<std::byte> bytes;
-    append_control_message(Abort{{ErrorCode::kAborted, ""}, origin}, 2, bytes);
-    ASSERT_TRUE(peer.say(bytes));
-    std::vector<std::byte> got(1);
-    const auto result = peer.rank->wait(peer.rank->post_recv(1, 1, got), soon());
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().suspect, 1);
-    EXPECT_TRUE(has(result.error(), "rank 1 reports: a failure, and gives no reason"))
-        << result.error().message;
+    const Error error = BarePeer().failure_after({Abort{{ErrorCode::kAborted, ""}, origin}});
+    EXPECT_EQ(error.suspect, 1);
+    EXPECT_TRUE(has(error, "rank 1 reports: a failure, and gives no reason")) << error.message;
   }
 }
 
@@ -291,12 +294,8 @@ TEST(ControlMessages, ARankWithoutAVerdictIsUnheard) {
       {abort}, {abort, Verdict{1, nobody}}, {Goodbye{1}, abort}};
   const std::vector<std::vector<ControlMessage>> heard{{abort, Verdict{0, nobody}}, {Goodbye{0}, abort}};
   const auto unheard_after = [](const std::vector<ControlMessage>& messages) {
-    BarePeer peer;
-    std::vector<std::byte> bytes;
-    for (const ControlMessage& message : messages) append_control_message(message, 2, bytes);
-    EXPECT_TRUE(peer.say(bytes));
-    std::vector<std::byte> got(1);
-    EXPECT_FALSE(peer.rank->wait(peer.rank->post_recv(1, 1, got), soon()));
+    const BarePeer peer;
+    (void)peer.failure_after(messages);
     return peer.rank->last_commit().unheard;
   };
   for (const auto& messages : silent_or_elsewhere) EXPECT_EQ(unheard_after(messages), std::vector<int>{1});
@@ -306,19 +305,13 @@ TEST(ControlMessages, ARankWithoutAVerdictIsUnheard) {
 // As if only one rank of the mesh had called set_optional.
 TEST(ControlMessages, ADepartureWhereNobodyIsOptionalIsItsSendersFault) {
   for (const int dropped : {0, 1}) {
-    BarePeer peer;
-    std::vector<std::byte> bytes;
-    append_control_message(Dropped{dropped, {ErrorCode::kPeerLost, "it was killed"}}, 2, bytes);
-    ASSERT_TRUE(peer.say(bytes));
-    std::vector<std::byte> got(1);
-    const auto result = peer.rank->wait(peer.rank->post_recv(1, 1, got), soon());
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kMismatch);
-    EXPECT_EQ(result.error().suspect, 1);
+    const Error error = BarePeer().failure_after({Dropped{dropped, {ErrorCode::kPeerLost, "it was killed"}}});
+    EXPECT_EQ(error.code, ErrorCode::kMismatch);
+    EXPECT_EQ(error.suspect, 1);
     const std::string name = "rank " + std::to_string(dropped);
-    EXPECT_TRUE(has(result.error(), "rank 1 has dropped " + name + ", which is not optional on rank 0"))
-        << result.error().message;
-    EXPECT_TRUE(has(result.error(), "it was killed")) << result.error().message;
+    EXPECT_TRUE(has(error, "rank 1 has dropped " + name + ", which is not optional on rank 0"))
+        << error.message;
+    EXPECT_TRUE(has(error, "it was killed")) << error.message;
   }
 }
 

@@ -99,6 +99,15 @@ class Processes : public ::testing::Test {
 
   void signal_victim(int signal) { ::kill(pids_[kVictim], signal); }
 
+  void expect_a_kill_named_at_once() {
+    const Deadline killed = Clock::now();
+    signal_victim(SIGKILL);
+    for (const int rank : {0, 1, 3}) {
+      expect_victim_named(report_of(rank), ErrorCode::kPeerLost);
+      EXPECT_LT(report_of(rank).at - killed, 10s);
+    }
+  }
+
   // All ranks say that the victim had too few descriptors, and how many it needs.
   void expect_shortage_named_by_all() {
     for (int rank = 0; rank < kWorld; ++rank) {
@@ -155,13 +164,7 @@ Status wait_in_ring(Transport& self, std::chrono::milliseconds patience) {
 
 TEST_F(Processes, AKilledRankIsNamedByAllAtOnce) {
   start([](Transport& self) { return wait_in_ring(self, 30s); });
-  const Deadline killed = Clock::now();
-  signal_victim(SIGKILL);
-  for (const int rank : {0, 1, 3}) {
-    const Report& report = report_of(rank);
-    expect_victim_named(report, ErrorCode::kPeerLost);
-    EXPECT_LT(report.at - killed, 10s);
-  }
+  expect_a_kill_named_at_once();
 }
 
 TEST_F(Processes, AForkedChildDoesNotHideItsParentsDeath) {
@@ -178,13 +181,7 @@ TEST_F(Processes, AForkedChildDoesNotHideItsParentsDeath) {
   });
   while (board_->grandchild == 0) std::this_thread::sleep_for(1ms);
   std::this_thread::sleep_for(50ms);
-  const Deadline killed = Clock::now();
-  signal_victim(SIGKILL);
-  for (const int rank : {0, 1, 3}) {
-    const Report& report = report_of(rank);
-    expect_victim_named(report, ErrorCode::kPeerLost);
-    EXPECT_LT(report.at - killed, 10s);
-  }
+  expect_a_kill_named_at_once();
   EXPECT_EQ(::kill(board_->grandchild, 0), 0) << "the child was to outlive the test";
 }
 
@@ -205,8 +202,7 @@ TEST_F(Processes, AKillInTheMiddleOfMessagesIsNamedByAll) {
     }
   });
   std::this_thread::sleep_for(300ms);
-  signal_victim(SIGKILL);
-  for (const int rank : {0, 1, 3}) expect_victim_named(report_of(rank), ErrorCode::kPeerLost);
+  expect_a_kill_named_at_once();
 }
 
 TEST_F(Processes, AnExitWithoutFarewellIsNamed) {

@@ -90,10 +90,11 @@ void train(Reducers& reducers, std::uint64_t number, float scale, Means& owed) {
   });
 }
 
-Status load_resized(WakeableReducer& reducer, const States& states, int world, int rank) {
+Status load_resized(WakeableReducer& reducer, const States& states, int world, int rank,
+                    const std::vector<int>& continued = {}) {
   const std::vector<Bytes> all(states.begin(), states.end());
   const std::vector<Named> tensors = named(nullptr);
-  return reducer.load_resized({all, tensors, world, rank});
+  return reducer.load_resized({all, tensors, world, rank, continued});
 }
 
 // What saved ranks owe in the unit of the mean of `world` ranks, read from their bytes; momentum under
@@ -219,11 +220,8 @@ TEST_P(Resized, WhoGoesOnKeepsItsOwn) {
     Reducers others = reducers_of(GetParam(), world);
     for (int rank = 0; rank < world; ++rank) {
       const int own = continued[static_cast<std::size_t>(rank)];
-      const States given = for_rank(before, own);
-      const std::vector<Bytes> bytes(given.begin(), given.end());
-      const std::vector<Named> tensors = named(nullptr);
-      const Status loaded =
-          others[static_cast<std::size_t>(rank)]->load_resized({bytes, tensors, world, rank, continued});
+      const Status loaded = load_resized(*others[static_cast<std::size_t>(rank)], for_rank(before, own),
+                                         world, rank, continued);
       ASSERT_TRUE(loaded) << loaded.error().message;
     }
     Means owed = owed_by(GetParam(), before, kSavedWorld);
@@ -242,9 +240,7 @@ TEST(Resize, RanksThatGoOnAreNamedInOrder) {
     const auto other = reducer_of(spec);
     const State before = *other->save();
     const auto refused = [&](const States& states, const std::vector<int>& continued, int world) {
-      const std::vector<Bytes> all(states.begin(), states.end());
-      const std::vector<Named> tensors = named(nullptr);
-      const Status loaded = other->load_resized({all, tensors, world, 0, continued});
+      const Status loaded = load_resized(*other, states, world, 0, continued);
       ASSERT_FALSE(loaded);
       EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument) << loaded.error().message;
       EXPECT_TRUE(*other->save() == before);
@@ -255,20 +251,6 @@ TEST(Resize, RanksThatGoOnAreNamedInOrder) {
     refused(good, {1, 1}, 2);
     refused({good[0], {}, good[2]}, {0, 1}, 2);
   }
-}
-
-// The same ranks in the same places: bit for bit what they had.
-TEST(Resize, AllGoOnWithWhatTheyHad) {
-  Reducers reducers = reducers_of("direct(3lc)", 2);
-  Means ignored;
-  train(reducers, 0, 1.0F, ignored);
-  const States before = states(reducers);
-  const std::vector<Bytes> all(before.begin(), before.end());
-  const std::vector<Named> tensors = named(nullptr);
-  const std::vector<int> continued{0, 1};
-  const auto other = reducer_of("direct(3lc)");
-  ASSERT_TRUE(other->load_resized({all, tensors, 2, 1, continued}));
-  EXPECT_TRUE(*other->save() == before[1]);
 }
 
 TEST(Resize, FactorsFollowTheScaleAndTheQOfTheFirst) {
@@ -299,11 +281,13 @@ TEST(Resize, AsManyRanksGetWhatTheyHad) {
     Means owed;
     train(reducers, 0, 1.0F, owed);
     const States before = states(reducers);
-    Reducers others = reducers_of(spec, 3);
-    for (int rank = 0; rank < 3; ++rank) {
-      ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, 3, rank));
+    for (const std::vector<int>& continued : {std::vector<int>{}, {0, 1, 2}}) {
+      Reducers others = reducers_of(spec, 3);
+      for (int rank = 0; rank < 3; ++rank) {
+        ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, 3, rank, continued));
+      }
+      EXPECT_TRUE(states(others) == before) << spec << ", " << continued.size() << " named";
     }
-    EXPECT_TRUE(states(others) == before) << spec;
   }
 }
 

@@ -228,12 +228,6 @@ TEST_P(InEveryPattern, RulesMayGiveKeyValueTensorsTheirOwnCodec) {
   });
 }
 
-TEST(Specs, AnUnknownPatternIsToldTheKnownOnes) {
-  const auto made = make_reducer("tree(fp32)");
-  ASSERT_FALSE(made);
-  EXPECT_NE(made.error().message.find("direct, ring, gather"), std::string::npos) << made.error().message;
-}
-
 TEST(PairsBucket, TheDigestIsOfKeysAndValues) {
   const auto digest = [](std::uint32_t key, float value) {
     std::uint64_t found = 0;

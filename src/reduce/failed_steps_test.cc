@@ -162,7 +162,9 @@ std::string refusal(const std::string& spec, ReducerOptions options) {
 
 // What can't be folded is refused before anything is sent, and says what to take.
 TEST(Folding, IsRefusedWhereItCannotBeTrue) {
-  EXPECT_NE(refusal("ring(int8)", folding()).find("take the exact revert"), std::string::npos);
+  for (const std::string spec : {"ring(int8)", "hierarchical:group=2(int8)"}) {
+    EXPECT_NE(refusal(spec, folding()).find("take the exact revert"), std::string::npos) << spec;
+  }
   ReducerOptions passing = folding();
   passing.policy.nonfinite = NonFinite::kPass;
   for (const std::string spec : {"direct(3lc)", "gather(sbc)", "powersgd"}) {

@@ -148,33 +148,6 @@ TEST(PowerSgdFaults, AnExactRevertLeavesNoTrace) {
   }
 }
 
-TEST(PowerSgdFaults, FlippedBitsAreFoundAndTheSenderNamed) {
-  std::size_t failures = 0;
-  for (std::uint64_t at = 40; at < 12000; at += 1300) {
-    std::vector<LinkOptions> links(kWorld);
-    links[2].wrap = test::faulty({test::LinkFault::Kind::kFlip, 0, at, {}});
-    Job job;
-    for (const Outcome& outcome : job.step(0, {}, links)) {
-      if (!outcome.failed) continue;
-      ++failures;
-      EXPECT_EQ(outcome.error.suspect, 2) << at << ": " << outcome.error.message;
-    }
-  }
-  EXPECT_GE(failures, 7u * kWorld);
-}
-
-TEST(PowerSgdFaults, SwallowedBytesEndAtTheDeadline) {
-  for (const std::uint64_t place : {1000u, 9000u}) {
-    std::vector<LinkOptions> links(kWorld);
-    links[2].wrap = test::faulty({test::LinkFault::Kind::kDrop, 0, place, {}});
-    Job job;
-    for (const Outcome& outcome : job.step(0, {}, links, 2)) {
-      EXPECT_TRUE(outcome.failed);
-      EXPECT_EQ(outcome.error.code, ErrorCode::kTimeout) << outcome.error.message;
-    }
-  }
-}
-
 // Folded like that of the others, less what is not finite.
 TEST(PowerSgdFaults, NaNOnOneRankFailsAllAndNamesItsElement) {
   for (const float bad : {kNaN, -kInfinity, 0x1p125F}) {

@@ -24,12 +24,12 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 142_171,
-    "library (src, include, python), lines": 110_326,
+    "product code, lines": 142_225,
+    "library (src, include, python), lines": 110_362,
     "library, files": 758,
-    "of it python, lines": 31_494,
-    "lab, lines": 11_017,
-    "tests without golden files and traces, lines": 104_835,
+    "of it python, lines": 31_531,
+    "lab, lines": 11_035,
+    "tests without golden files and traces, lines": 104_299,
     "files tracked": 3_358,
 }
 

@@ -205,8 +205,7 @@ std::string of_outer_momentum(const SpecRule& rule, const OptimizerTraits& optim
          " sends most of a change in later rounds, and the momentum=" + shortest(optimizer.momentum, 6) +
          " of the outer " + optimizer.name +
          " multiplies what arrives: sbc and sparseloco ended 2 to 4 % higher with it than without an outer "
-         "optimizer (docs/results/training/local-steps.md). Give outer=functools.partial(torch.optim.SGD, "
-         "lr=2.0), or none";
+         "optimizer (docs/results/training/local-steps.md). Give outer=\"rising\", or none";
 }
 
 bool is_sparse(const SpecRule& rule) {

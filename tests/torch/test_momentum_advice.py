@@ -159,7 +159,7 @@ def test_local_steps_say_so_of_an_outer_momentum():
     (told,), silent = results(local, 2, "sparseloco", "nesterov")
     text, file = told
     assert "'topk:k=" in text and "momentum=0.9 of the outer SGD" in text and "\n" not in text
-    assert text.endswith("Give outer=functools.partial(torch.optim.SGD, lr=2.0), or none")
+    assert text.endswith('Give outer="rising", or none')
     assert (file, silent) == (__file__, [])
     assert results(local, 2, "sparseloco", functools.partial(SGD, lr=4.0)) == [[], []]
     assert results(local, 2, "3lc", "nesterov") == [[], []]

@@ -8,7 +8,7 @@ import deltawire
 import deltawire.torch
 import torch
 from deltawire.torch.local import state as local_state
-from deltawire.torch.local.outer import Outer, state_digest
+from deltawire.torch.local.outer import Outer, RisingSGD, state_digest
 from local_rounds import changed, mean_of, saved, train
 from models import Net, backward, fingerprint
 from ranks import attempted, results
@@ -65,6 +65,7 @@ def outer_optimizers(rank, world_size, report):
         "none": None,
         "the mean is added": functools.partial(torch.optim.SGD, lr=1.0),
         "nesterov": "nesterov",
+        "rising": "rising",
         "adam": functools.partial(torch.optim.Adam, lr=1e-3),
         "adagrad": functools.partial(torch.optim.Adagrad, lr=1e-3),
         "two rates": lambda weights: torch.optim.SGD(
@@ -91,6 +92,16 @@ def test_replicas_are_bit_equal_with_any_outer_optimizer():
     assert len(others) == len(first) - 1, "two outer optimizers did the same"
 
 
+def test_a_rising_rate_is_that_of_a_tensors_own_rounds():
+    early, late = (torch.zeros(2) for _ in range(2))
+    optimizer = RisingSGD([early, late], lr=5.0, first=1.0, rounds=2)
+    for given in ((early,), (early, late), (early, late), (early,)):
+        for each in (early, late):
+            each.grad = -torch.ones(2) if any(each is one for one in given) else None
+        optimizer.step()
+    assert early.tolist() == [1 + 3 + 5 + 5] * 2 and late.tolist() == [1 + 3] * 2
+
+
 def make(outer="nesterov", spec="3lc", **options):
     model = Net()
     inner = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -102,7 +113,7 @@ def make(outer="nesterov", spec="3lc", **options):
 def restored_runs(rank, world_size, report):
     adam = functools.partial(torch.optim.Adam, lr=1e-3)
     seen = {}
-    for name, outer in {"nesterov": "nesterov", "adam": adam}.items():
+    for name, outer in {"nesterov": "nesterov", "rising": "rising", "adam": adam}.items():
         model, trainer = make(outer)
         train(trainer, model, rank, range(7))
         trainer.outer.param_groups[0]["lr"] *= 0.5  # as a schedule does
@@ -250,7 +261,9 @@ def test_what_is_no_outer_optimizer_is_refused():
     kinds, texts, _ = zip(*caught, strict=True)
     assert kinds == ("InvalidArgumentError",) * 5 + ("DTypeError", "DeltawireError")
     for text, says in zip(
-        texts, ("(nesterov)", "SGD;", "int;", "LBFGS", "of 11", "list;", "lr': 0.6"), strict=True
+        texts,
+        ("(nesterov, rising)", "SGD;", "int;", "LBFGS", "of 11", "list;", "lr': 0.6"),
+        strict=True,
     ):
         assert says in text
     assert not any("\n" in text for text in texts)

@@ -17,7 +17,7 @@ missing there, with --minutes also in the midst of a row; `lab.probes.frontier` 
 methods that are not trained by default, those with muon in their names and muloco have Muon as the
 optimizer of the hidden matrices, pulseloco sends what bfloat16 weights would show,
 sparseloco-... and streaming-... show what the parts of these do, and ...-outer-N steps the common
-weights by SGD with a rate of N and no momentum.
+weights by SGD with a rate of N and no momentum, ...-rising-N by one that rises from 1 to it.
 """
 
 import argparse

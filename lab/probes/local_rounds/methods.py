@@ -5,10 +5,15 @@ import functools
 from collections.abc import Callable
 
 import torch
+from deltawire.torch import RisingSGD
 
 
 def _sgd(rate: float) -> Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]:
     return functools.partial(torch.optim.SGD, lr=float(rate))
+
+
+def _rising(rate: float) -> Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]:
+    return functools.partial(RisingSGD, lr=float(rate))
 
 
 _NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
@@ -118,6 +123,18 @@ METHODS = {
         )
         for rate in (2, 4, 7)
     },
+    **{
+        f"sparseloco-rising-{rate}": Method(
+            f"SparseLoCo, outer rate rising to {rate}", "gather(sparseloco)", outer=_rising(rate)
+        )
+        for rate in (4, 7)
+    },
+    "sparseloco-muon-rising-4": Method(
+        "SparseLoCo with Muon, outer rate rising to 4",
+        "gather(sparseloco)",
+        outer=_rising(4),
+        muon=True,
+    ),
     "sparseloco-denser-outer-7": Method(
         "SparseLoCo, 1 of 43 elements, outer rate 7",
         "gather(sparseloco:k=2.34375%)",
@@ -135,6 +152,7 @@ METHODS = {
         for share, rate in ((2, 4), (3, 4), (3, 7))
     },
     "sbc-outer-4": Method("SBC, outer rate 4", "gather(sbc:p=1%)", outer=_sgd(4)),
+    "sbc-rising-4": Method("SBC, outer rate rising to 4", "gather(sbc:p=1%)", outer=_rising(4)),
     "local-outer-4": Method("local steps, outer rate 4", "direct(fp32)", outer=_sgd(4)),
 }
 

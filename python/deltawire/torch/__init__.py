@@ -21,6 +21,7 @@ from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.fsdp.hook import ShardedHook
 from deltawire.torch.local.elastic import ElasticLocalSteps
 from deltawire.torch.local.local_steps import Averager, LocalSteps
+from deltawire.torch.local.outer import RisingSGD
 from deltawire.torch.metrics.explanation import Explanation, TensorRow, explain
 from deltawire.torch.metrics.recording import Recording, trace
 from deltawire.torch.metrics.timeline import timeline
@@ -41,6 +42,7 @@ __all__ = [
     "Publisher",
     "ReaderState",
     "Recording",
+    "RisingSGD",
     "ShardedHook",
     "SignificanceSource",
     "Subscriber",

@@ -61,8 +61,8 @@ class LocalSteps(LocalTrainer):
             mean change as the gradient, instead of adding the mean. A function that makes any torch
             optimizer from a list of parameters, e.g. functools.partial(torch.optim.SGD, lr=0.7,
             momentum=0.9, nesterov=True), or "nesterov", which stands for that one. With a codec
-            that sends most of a change later (sbc, topk, sparseloco), give SGD without momentum at
-            a rate of 2 or, where that trains, 4; of a momentum rank 0 warns (MomentumWarning).
+            that sends most of a change later (sbc, topk, sparseloco), "rising", which is
+            `RisingSGD`, or SGD without momentum; of one rank 0 warns (MomentumWarning).
         delay: 1: a round's exchange overlaps the local steps of the next round, and its result is
             applied when those end. The rank's own change meanwhile is kept on top of it, and sent
             in the next round (as in CoCoD-SGD: Shen et al., IJCAI 2019), so that the ranks' weights

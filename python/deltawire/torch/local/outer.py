@@ -8,7 +8,7 @@ Optimization", ICLR 2021) has the same shape.
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
@@ -19,9 +19,44 @@ from deltawire.torch.core.replica_check import digest_of_sums, sums_of
 # Makes the optimizer that steps the common weights.
 OuterFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
-# DiLoCo's own choice, section 3.1 and its table of hyperparameters.
+
+class RisingSGD(torch.optim.Optimizer):
+    """SGD without momentum, whose rate rises: for codecs that send few elements of a change. Some
+    of what waits decays, and a high rate makes up for it; while a network first learns, it
+    overshoots (docs/results/training/local-steps.md, "A rising outer rate").
+
+    Args:
+        params: the common weights.
+        lr: the rate of a tensor after `rounds` steps of it.
+        first: that of its first step, from which it rises by the same amount in each.
+        rounds: 1 or more.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[torch.nn.Parameter],
+        lr: float = 4.0,
+        first: float = 1.0,
+        rounds: int = 50,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "first": first, "rounds": rounds})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Steps the weights that have a gradient."""
+        for group in self.param_groups:
+            first, rise = group["first"], group["lr"] - group["first"]
+            for each in group["params"]:
+                if each.grad is not None:
+                    done = self.state[each].get("rounds", 0)
+                    each.sub_(each.grad, alpha=first + rise * min(1.0, done / group["rounds"]))
+                    self.state[each]["rounds"] = done + 1
+
+
+# DiLoCo's own choice, section 3.1 and its table of hyperparameters; and one for sparse changes.
 _NAMED: dict[str, OuterFactory] = {
     "nesterov": functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True),
+    "rising": RisingSGD,
 }
 
 

@@ -95,6 +95,13 @@ def test_a_row_that_is_cut_goes_on_with_the_same_losses(folder, capsys):
     assert not list((folder / "cut").glob("*/*"))
 
 
+def test_a_row_is_in_place_on_all_ranks_before_rank_0_says_so(monkeypatch, tmp_path):
+    state, there = tmp_path / "row.state", []
+    monkeypatch.setattr(training.dist, "barrier", lambda: there.append(state.exists()))
+    training._keep({}, state)
+    assert there == [False, True]
+
+
 @pytest.mark.thorough
 def test_another_setting_is_another_table(folder):
     arguments = [*SHORT, "--methods", "local", "--out", str(folder / "out")]

@@ -132,8 +132,9 @@ class Worker:
             settings |= {"adjust_lr_fn": "match_rms_adamw"} | ({"momentum": 0.0} if ef21 else {})
             self.optimizers.append(torch.optim.Muon(matrices, **settings))
         self._sums = {each: torch.zeros_like(each) for each in matrices} if ef21 else {}
-        self._momenta = list(map(torch.zeros_like, self._sums))
-        for each, momentum in zip(self._sums, self._momenta, strict=True):
+        momenta = list(map(torch.zeros_like, self._sums))
+        self._ef21 = [*self._sums.values(), *momenta]
+        for each, momentum in zip(self._sums, momenta, strict=True):
             each.register_hook(functools.partial(_change_of, momentum))
 
     def step(self, step: int, batch: torch.Tensor, model: torch.nn.Module | None = None) -> None:
@@ -151,16 +152,14 @@ class Worker:
     def state(self) -> dict:
         """For `load`: the weights, the optimizers' states and those of EF21."""
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        of_ef21 = [*self._sums.values(), *self._momenta]
-        return {"network": self.network.state_dict(), "optimizers": optimizers, "ef21": of_ef21}
+        return {"network": self.network.state_dict(), "optimizers": optimizers, "ef21": self._ef21}
 
     def load(self, state: dict) -> None:
         """Restores what `state` returned."""
         self.network.load_state_dict(state["network"])
         for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(own)
-        own = [*self._sums.values(), *self._momenta]
-        for tensor, kept in zip(own, state["ef21"], strict=True):
+        for tensor, kept in zip(self._ef21, state["ef21"], strict=True):
             tensor.copy_(kept)
 
     def _rate_at(self, step: int) -> float:
@@ -302,6 +301,7 @@ def _keep(parts: dict, path: Path) -> None:
     torch.save(parts, path.with_suffix(".part"))
     dist.barrier()  # all are written, or none counts
     path.with_suffix(".part").replace(path)
+    dist.barrier()  # of which rank 0 tells: ranks end then
 
 
 def _mean_of_workers(own: torch.Tensor) -> list[float]:

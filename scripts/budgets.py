@@ -24,8 +24,8 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 142_225,
-    "library (src, include, python), lines": 110_362,
+    "product code, lines": 142_224,
+    "library (src, include, python), lines": 110_360,
     "library, files": 758,
     "of it python, lines": 31_531,
     "lab, lines": 11_035,

@@ -15,6 +15,7 @@ namespace deltawire::linear {
 namespace {
 
 constexpr std::uint64_t kIndexMax = std::uint64_t{1} << 63;
+
 bool is_digit(char c) noexcept {
   return static_cast<unsigned char>(c - '0') < 10;
 }

@@ -11,7 +11,6 @@
 
 #include "base/crc32c.h"
 #include "base/errors.h"
-#include "base/format_version.h"
 #include "base/little_endian.h"
 #include "base/no_memory.h"
 #include "reduce/patterns/factor_store.h"

@@ -1,5 +1,4 @@
 // Workers that the run goes on without: what the others get, and what is lost.
-#include <algorithm>
 #include <cmath>
 #include <latch>
 #include <utility>

@@ -1,6 +1,7 @@
 """Rounds of local steps written out, without deltawire: what LocalSteps has to equal with fp32; and
 its states, taken apart."""
 
+import functools
 import io
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 import torch.distributed as dist
 from deltawire.torch.local import state as local_state
 from models import backward, fingerprint
+
+NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
 class WrittenOut:

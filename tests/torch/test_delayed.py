@@ -1,7 +1,6 @@
 """Exchanges that go on while the next local steps are taken, of all weights and of fragments: the
 algorithm written out, checkpoints and failures on the way."""
 
-import functools
 import math
 import os
 import time
@@ -11,12 +10,11 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire.torch.local import state as local_state
-from local_rounds import WrittenOut, changed, flat_of, saved, train
+from local_rounds import NESTEROV, WrittenOut, changed, flat_of, saved, train
 from models import Net, backward, fingerprint
 from ranks import AT_ONCE, attempted, results, started
 
 STEPS = 4
-NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 ALL, THIRDS = [slice(0, 12)], [slice(0, 4), slice(4, 8), slice(8, 12)]
 
 

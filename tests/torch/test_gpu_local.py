@@ -10,13 +10,12 @@ import pytest
 import torch
 from deltawire.torch.local import state as local_state
 from gpu import DEVICE, OnDevice, backward, batch, results, same_bits
-from local_rounds import WrittenOut, flat_of, saved
+from local_rounds import NESTEROV, WrittenOut, flat_of, saved
 from models import fingerprint, wrapped
 
 pytestmark = gpu.needs_gpu
 STEPS = 4
 CODECS = ["fp32", "bf16", "int8", "3lc:s=1.75", "topk:k=10%", "gather(sbc:p=10%)", "ring(fp8)"]
-NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
 def sgd(model):

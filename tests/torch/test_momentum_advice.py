@@ -74,8 +74,7 @@ def unfrozen(rank, world_size, report):
                     train_step(model, rank, step)
                     each.step()
             told.append([w.category for w in caught])
-        watches = len(momentum_advice._watches)
-    return told, watches
+        return told, len(momentum_advice._watches)
 
 
 def test_what_the_rules_optimizer_gets_later_is_provided_for():
@@ -86,10 +85,9 @@ def forgotten(rank, world_size, report):
     """Whether a watch that waits for other optimizers keeps one that had its rule."""
     model = wrapped(Net())
     optimizer = SGD(list(model.parameters())[:4], lr=0.01, momentum=0.9)
-    hook = deltawire.torch.register(model, "topk:k=1%", optimizer=optimizer)
-    hook.close()
+    deltawire.torch.register(model, "topk:k=1%", optimizer=optimizer).close()
     kept = weakref.ref(optimizer)
-    del model, optimizer, hook
+    del model, optimizer
     gc.collect()
     return kept() is None
 

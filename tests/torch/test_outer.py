@@ -9,13 +9,12 @@ import deltawire.torch
 import torch
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.outer import Outer, RisingSGD, state_digest
-from local_rounds import changed, mean_of, saved, train
+from local_rounds import NESTEROV, changed, mean_of, saved, train
 from models import Net, backward, fingerprint
 from ranks import attempted, results
 
 STEPS = 3
 ROUNDS = 4
-NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
 def diloco_by_hand(rank, world_size, report):

@@ -1,18 +1,16 @@
 """PULSELoCo by its name, in rounds of local steps: its algorithm written out, bit for bit."""
 
 import copy
-import functools
 
 import deltawire.torch
 import numpy as np
 import pytest
 import torch
-from local_rounds import Waiting, changed, flat_of, follow, network, trained
+from local_rounds import NESTEROV, Waiting, changed, flat_of, follow, network, trained
 from models import fingerprint
 from ranks import results
 
 STEPS, ROUNDS = 3, 4
-NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
 def rounded(x: np.ndarray) -> np.ndarray:

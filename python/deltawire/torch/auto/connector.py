@@ -55,7 +55,7 @@ class Connector:
 
     def take(self, optimizer: torch.optim.Optimizer) -> Taken:
         """What `watch` asks before an optimizer's first step."""
-        if not any(each is optimizer for each in self.optimizers):
+        if optimizer not in self.optimizers:
             self.optimizers.append(optimizer)
         return self._rules.take(optimizer)
 

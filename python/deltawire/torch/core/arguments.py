@@ -138,7 +138,7 @@ def check_parameter(name: str, parameter: torch.Tensor) -> None:
     check_tensor(f"parameter '{name}'", parameter)
 
 
-def check_is_optimizer(optimizer: object, owner: str = "LocalSteps") -> None:
+def check_is_optimizer(optimizer: object, owner: str) -> None:
     """Raises DTypeError for anything but a torch.optim.Optimizer that has the state of all its
     parameters."""
     kind, advice = type(optimizer).__name__, ""

@@ -214,7 +214,7 @@ def source_for(
             f"optimizer= has {len(known)} of {KNOWN}, and '{spec.given}' cuts what one can't see; "
             "give one optimizer with several param_groups"
         )
-    source = SignificanceSource([*known, *optimizers][0])
+    source = SignificanceSource(known[0] if known else optimizers[0])
     source.require_any_of(names)
     arguments.require_use(spec, "optimizer=")
     return source

@@ -10,7 +10,6 @@ def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., A
     reference = weakref.WeakMethod(method)
 
     def call(*args: Any) -> Any:
-        there = reference()
-        return otherwise if there is None else there(*args)
+        return otherwise if (there := reference()) is None else there(*args)
 
     return call

@@ -171,7 +171,7 @@ class SoughtRules(OptimizerRules):
         """Makes its rule, if it has one, and attaches all once nothing is missed."""
         if self._is_over:
             return Taken()
-        is_new = not any(each is optimizer for each in self._seen)
+        is_new = optimizer not in self._seen
         found, in_the_way = None, ""
         if is_new:
             self._seen.append(optimizer)
@@ -179,7 +179,8 @@ class SoughtRules(OptimizerRules):
                 found = _unasked(optimizer, self._model)
             except DeltawireError as cause:
                 in_the_way = str(cause)
-            self._found += [found] if found is not None else []
+            if found is not None:
+                self._found.append(found)
         ours = self._model.names.keys()
         if missed := ours - set().union(*map(arguments.held_by, self._seen)):
             held = f"{len(ours) - len(missed)} of {len(ours)}"

@@ -14,7 +14,7 @@ namespace deltawire {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr std::chrono::milliseconds kLookAgain{300};
+constexpr std::chrono::milliseconds kListenAgain{300};
 
 tl::unexpected<Error> refusal(const SocketAddress& address, int error) {
   const std::string at = to_string(address.endpoint());
@@ -140,7 +140,7 @@ Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int ran
     // A name may still have the address of the machine on which rank 0 was before.
     const bool is_elsewhere = !listener && listener.error().code == ErrorCode::kInvalidArgument;
     if (!is_elsewhere || Clock::now() >= deadline) return listener;
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kListenAgain);
   }
 }
 

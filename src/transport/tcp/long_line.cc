@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include "base/environment.h"

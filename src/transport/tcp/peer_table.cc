@@ -5,8 +5,8 @@
 #include <map>
 #include <string_view>
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 

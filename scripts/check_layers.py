@@ -51,7 +51,6 @@ KERNEL_MAY_INCLUDE = {
         "base/bit_functions.h",
         "base/bits.h",
         "base/float16.h",
-        "base/float_bits.h",
         "base/little_endian.h",
         "base/prefetch.h",
         "base/random.h",

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "linear/seconds_since.h"
 
 namespace deltawire::linear {

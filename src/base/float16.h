@@ -5,7 +5,6 @@
 #include <span>
 
 #include "base/bit_functions.h"
-#include "base/float_bits.h"
 
 namespace deltawire {
 

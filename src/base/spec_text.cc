@@ -1,7 +1,6 @@
 #include "base/spec_text.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/errors.h"
 

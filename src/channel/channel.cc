@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "channel/channel_state.h"
 #include "channel/codec_rules.h"
 #include "channel/distinct_tensors.h"

@@ -8,7 +8,6 @@
 #include "base/errors.h"
 #include "base/float_environment.h"
 #include "base/lanes.h"
-#include "base/no_memory.h"
 #include "channel/coding_lanes.h"
 #include "channel/raw_values.h"
 

@@ -8,7 +8,6 @@
 
 #include "base/errors.h"
 #include "base/little_endian.h"
-#include "base/no_memory.h"
 #include "channel/file_header.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"

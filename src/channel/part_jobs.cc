@@ -4,9 +4,9 @@
 #include <cassert>
 #include <cstring>
 
+#include "base/errors.h"
 #include "base/lanes.h"
 #include "base/mutex.h"
-#include "base/no_memory.h"
 #include "channel/coding_lanes.h"
 #include "wire/hashes.h"
 

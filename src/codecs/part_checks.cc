@@ -4,9 +4,9 @@
 #include <cstring>
 #include <limits>
 
+#include "base/bit_functions.h"
 #include "base/checked.h"
 #include "base/errors.h"
-#include "base/float_bits.h"
 #include "codecs/spec_string.h"
 
 namespace deltawire {

@@ -1,7 +1,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "deltawire/elastic.h"
 #include "elastic/membership.h"
 #include "reduce/session_calls.h"

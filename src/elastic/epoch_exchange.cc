@@ -1,7 +1,6 @@
 #include "elastic/epoch_exchange.h"
 
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "transport/process/machine.h"
 
 namespace deltawire::elastic {

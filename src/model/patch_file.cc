@@ -9,7 +9,6 @@
 
 #include "base/errors.h"
 #include "base/little_endian.h"
-#include "base/no_memory.h"
 #include "model/model_file.h"
 #include "model/patch_file_writer.h"
 #include "model/patched_model.h"

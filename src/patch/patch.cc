@@ -1,7 +1,6 @@
 #include "deltawire/patch.h"
 
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "codecs/dispatch.h"
 #include "codecs/kernel_table.h"
 #include "patch/patch_coding.h"

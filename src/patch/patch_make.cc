@@ -5,7 +5,6 @@
 
 #include "base/bits.h"
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "patch/patch_codes_ops.h"
 #include "patch/patch_coding.h"
 

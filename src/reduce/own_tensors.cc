@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "base/no_memory.h"
+#include "base/errors.h"
 #include "reduce/vote.h"
 
 namespace deltawire {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "base/random.h"
 #include "deltawire/spec.h"
 #include "reduce/values.h"

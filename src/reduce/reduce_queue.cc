@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "base/no_memory.h"
+#include "base/errors.h"
 
 namespace deltawire {
 namespace {

@@ -12,7 +12,6 @@
 #include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/little_endian.h"
-#include "base/no_memory.h"
 #include "reduce/patterns/factor_store.h"
 #include "reduce/patterns/hierarchical.h"
 

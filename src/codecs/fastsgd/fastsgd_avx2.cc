@@ -1,15 +1,7 @@
 // Kernels for AVX2.
 #include "codecs/fastsgd/fastsgd_avx2.h"
 
-#include <cstddef>
-#include <cstdint>
-
-#include <immintrin.h>
-
-#include "base/bit_functions.h"
 #include "base/prefetch.h"
-#include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/fastsgd/fastsgd_vectors_ops.h"
 #include "codecs/kernels/element_bits.h"
 #include "codecs/kernels/vectors_avx2.h"
 

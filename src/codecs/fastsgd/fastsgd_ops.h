@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "base/bits.h"
-#include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/pairs.h"

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "base/bit_functions.h"
-#include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 

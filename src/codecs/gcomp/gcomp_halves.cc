@@ -3,7 +3,6 @@
 
 #include "base/bit_functions.h"
 #include "base/float16.h"
-#include "base/float_bits.h"
 #include "codecs/gcomp/gcomp_chunk.h"
 
 namespace deltawire::gcomp {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/float_bits.h"
+#include "base/bit_functions.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/target_id.h"
 

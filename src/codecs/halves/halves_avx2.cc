@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-#include "base/float_bits.h"
+#include "base/bit_functions.h"
 #include "base/prefetch.h"
 #include "codecs/halves/halves_ops.h"
 

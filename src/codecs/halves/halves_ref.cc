@@ -3,7 +3,6 @@
 
 #include "base/bit_functions.h"
 #include "base/float16.h"
-#include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/halves/halves_ops.h"
 

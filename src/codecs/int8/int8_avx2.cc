@@ -1,11 +1,6 @@
 #include "codecs/int8/int8_avx2.h"
 
-#include <cstdint>
-
-#include <immintrin.h>
-
 #include "codecs/int8/int8_encode_ops.h"
-#include "codecs/kernels/vectors_avx2.h"
 
 namespace deltawire::int8::DELTAWIRE_TARGET {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/float_bits.h"
+#include "base/bit_functions.h"
 #include "codecs/target_id.h"
 
 namespace deltawire {

@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-#include "base/float_bits.h"
+#include "base/bit_functions.h"
 #include "codecs/kernels/addends.h"
 
 namespace deltawire {

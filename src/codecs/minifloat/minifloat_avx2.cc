@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "base/float_bits.h"
+#include "base/bit_functions.h"
 #include "codecs/kernels/vectors_avx2.h"
 #include "codecs/minifloat/minifloat_ops.h"
 

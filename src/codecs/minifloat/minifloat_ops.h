@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/bit_functions.h"
-#include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/target_id.h"
 

@@ -1,5 +1,5 @@
 // Reference kernels.
-#include "base/float_bits.h"
+#include "base/bit_functions.h"
 #include "codecs/minifloat/minifloat_ops.h"
 
 namespace deltawire::minifloat::DELTAWIRE_TARGET {

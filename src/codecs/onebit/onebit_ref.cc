@@ -1,6 +1,6 @@
 #include <cstdint>
 
-#include "base/float_bits.h"
+#include "base/bit_functions.h"
 #include "codecs/kernels/lanes.h"
 #include "codecs/onebit/onebit_ops.h"
 

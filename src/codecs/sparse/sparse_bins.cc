@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "base/float_bits.h"
+#include "base/bit_functions.h"
 #include "base/little_endian.h"
 
 namespace deltawire::sparse {

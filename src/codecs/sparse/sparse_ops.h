@@ -11,7 +11,6 @@
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/float16.h"
-#include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/chunk_bytes.h"

@@ -1,17 +1,6 @@
 // Kernels for AVX2: 8 values, or 32 bytes, at a time.
 #include "codecs/threelc/threelc_avx2.h"
 
-#include <cstddef>
-#include <cstdint>
-
-#include <immintrin.h>
-
-#include "base/bit_functions.h"
-#include "base/little_endian.h"
-#include "codecs/threelc/threelc_ops.h"
-#include "codecs/threelc/threelc_rice_ops.h"
-#include "codecs/threelc/threelc_vectors_ops.h"
-
 namespace deltawire::threelc::DELTAWIRE_TARGET {
 
 // Quantization.

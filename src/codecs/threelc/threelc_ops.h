@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "base/bit_functions.h"
-#include "base/float_bits.h"
 #include "codecs/kernels/base3.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/rice.h"

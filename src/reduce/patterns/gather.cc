@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "reduce/bucket_messages.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/message_plan.h"

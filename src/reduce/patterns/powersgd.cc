@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/no_memory.h"
 #include "base/spec_text.h"
 #include "channel/codec_rules.h"
 #include "reduce/pattern_reducer.h"

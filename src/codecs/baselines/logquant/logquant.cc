@@ -9,7 +9,6 @@
 #include "base/bits.h"
 #include "base/checked.h"
 #include "base/errors.h"
-#include "base/float_bits.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/pair_codec.h"

@@ -5,7 +5,6 @@
 
 #include "base/bit_functions.h"
 #include "base/errors.h"
-#include "base/float_bits.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/draws.h"

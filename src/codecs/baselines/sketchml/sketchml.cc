@@ -6,9 +6,9 @@
 #include <bit>
 #include <cmath>
 
+#include "base/bit_functions.h"
 #include "base/checked.h"
 #include "base/errors.h"
-#include "base/float_bits.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/baselines/sketchml/sketchml_chunk.h"

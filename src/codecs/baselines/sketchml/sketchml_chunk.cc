@@ -1,7 +1,7 @@
 #include "codecs/baselines/sketchml/sketchml_chunk.h"
 
+#include "base/bit_functions.h"
 #include "base/bits.h"
-#include "base/float_bits.h"
 #include "base/little_endian.h"
 
 namespace deltawire::sketchml {

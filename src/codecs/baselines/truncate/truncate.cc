@@ -4,7 +4,6 @@
 
 #include "base/bit_functions.h"
 #include "base/bits.h"
-#include "base/float_bits.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/registration.h"
 

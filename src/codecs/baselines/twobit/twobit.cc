@@ -1,8 +1,8 @@
 // twobit: a threshold with error feedback, two bits an element. spec.md in this folder defines the bytes.
 #include <limits>
 
+#include "base/bit_functions.h"
 #include "base/errors.h"
-#include "base/float_bits.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/registration.h"
 #include "codecs/spec_string.h"

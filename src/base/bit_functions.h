@@ -1,8 +1,7 @@
 // Always-inlined replacements for those functions of <bit> that kernels use, a choice without a branch, and
-// the bits of a float32. A
-// kernel's file may be compiled for an instruction set that not every machine has. If an inline function or a
-// template were not inlined there, as at -O0, the file would contain a copy of it, and the linker might keep
-// that copy for the whole program.
+// the bits of a float32. A kernel's file may be compiled for an instruction set that not every machine has.
+// If an inline function or a template were not inlined there, as at -O0, the file would contain a copy of it,
+// and the linker might keep that copy for the whole program.
 #pragma once
 
 #include <cstdint>

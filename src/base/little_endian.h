@@ -1,4 +1,4 @@
-// Loads and stores of little-endian numbers at any address, on machines of any byte order.
+// Loads and stores of little-endian numbers at any address.
 #pragma once
 
 #include <bit>
@@ -8,29 +8,18 @@
 
 namespace deltawire {
 
-template <std::unsigned_integral T>
-[[gnu::always_inline]] constexpr T to_little_endian(T value) noexcept {
-  if constexpr (std::endian::native == std::endian::big && sizeof(T) > 1) {
-    T swapped = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      swapped = static_cast<T>((swapped << 8) | (value & 0xFF));
-      value = static_cast<T>(value >> 8);
-    }
-    return swapped;
-  }
-  return value;
-}
+static_assert(std::endian::native == std::endian::little,
+              "values are read and written as the machine has them");
 
 template <std::unsigned_integral T>
 [[gnu::always_inline]] inline T load_le(const std::byte* at) noexcept {
   T value;
   std::memcpy(&value, at, sizeof value);
-  return to_little_endian(value);
+  return value;
 }
 
 template <std::unsigned_integral T>
 [[gnu::always_inline]] inline void store_le(std::byte* at, T value) noexcept {
-  value = to_little_endian(value);
   std::memcpy(at, &value, sizeof value);
 }
 

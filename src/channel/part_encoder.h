@@ -1,7 +1,6 @@
 // One part of a step: coded together with what waits in its residual, and taken back into it.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "channel/message_decoder.h"
@@ -96,9 +95,7 @@ class PartEncoder {
   static void mask(const SentPart& sent, MutBytes scratch) noexcept;
 
  private:
-  bool copies_chunks(const Codec& codec) const noexcept {
-    return std::endian::native == std::endian::little && codec.info().id == codecs_.raw.info().id;
-  }
+  bool copies_chunks(const Codec& codec) const noexcept { return codec.info().id == codecs_.raw.info().id; }
   bool keeps_nothing(const Named& part, std::uint64_t step) const noexcept;
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
   bool folds(const Named& part) const noexcept;

@@ -21,8 +21,7 @@ namespace deltawire {
 // Whether the codec of raw parts, fp32, only copies the tensor's values, into one chunk.
 inline bool has_raw_values(const TensorSlot& tensor) noexcept {
   constexpr std::uint64_t kChunkElements = 65536;
-  return std::endian::native == std::endian::little && tensor.dtype == DType::kF32 && !tensor.has_keys() &&
-         tensor.count <= kChunkElements;
+  return tensor.dtype == DType::kF32 && !tensor.has_keys() && tensor.count <= kChunkElements;
 }
 
 // What Codec::sizes() gives for such a tensor.

@@ -26,7 +26,7 @@ Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const
     RETURN_IF_ERROR(work.advance(buffer.size()));
   }
   RETURN_IF_ERROR(reader->finish());
-  return patch::root_digest(std::move(digests));
+  return patch::root_digest(digests);
 }
 
 Result<std::uint64_t> digest_of(Model& model, std::span<const std::optional<std::uint64_t>> known,

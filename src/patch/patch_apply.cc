@@ -178,7 +178,7 @@ Status decode_each(const CodedChunks& chunks, const Means& means, std::byte* out
 Status run(const CodedChunks& chunks, const Means& means, std::byte* out) {
   ChunkDigests digests;
   const Status decoded = decode_chunks(chunks, means, out, digests);
-  return check_applied(chunks.head, std::move(digests), decoded);
+  return check_applied(chunks.head, digests, decoded);
 }
 
 // Decodes all chunks and checks everything; writes only then what was kept, and decodes the rest again.
@@ -195,7 +195,7 @@ Status run_in_place(const CodedChunks& chunks, const Means& means, MutBytes weig
       [&](const ChangedChunk& changed, const Decoded& found, const Scratch& scratch, const std::byte* to) {
         kept_of(changed).keep(found.changes, scratch, to, element.bytes, room);
       });
-  RETURN_IF_ERROR(check_applied(chunks.head, std::move(digests), decoded));
+  RETURN_IF_ERROR(check_applied(chunks.head, digests, decoded));
   const Kernels& kernels = kernels_for(means.target);
   FirstFault first;
   const auto write = [&](std::uint64_t chunk, const ChangedChunk* changed, Workspace& workspace) {
@@ -225,15 +225,15 @@ Status decode_chunks(const CodedChunks& chunks, const Means& means, std::byte* o
   return decode_each(chunks, means, out, digests, [](const auto&...) {});
 }
 
-Status check_applied(const Head& head, ChunkDigests digests, const Status& decoded) {
+Status check_applied(const Head& head, const ChunkDigests& digests, const Status& decoded) {
   // From other weights than its own, a sound patch may look broken.
-  const std::uint64_t old_root = root_digest(std::move(digests.from));
+  const std::uint64_t old_root = root_digest(digests.from);
   if (old_root != head.old_root) {
     return mismatch("the patch was made from weights with the digest " + in_hexadecimal(head.old_root) +
                     "; these have " + in_hexadecimal(old_root) + ": get the patch from this version");
   }
   if (!decoded) return decoded;
-  if (root_digest(std::move(digests.to)) != head.new_root) {
+  if (root_digest(digests.to) != head.new_root) {
     return corrupt("the patch does not make the weights that it was made for, with the digest " +
                    in_hexadecimal(head.new_root) + ": get the patch again");
   }

@@ -9,7 +9,6 @@
 
 #include "base/checked.h"
 #include "base/lanes.h"
-#include "base/little_endian.h"
 #include "codecs/target_id.h"
 #include "deltawire/patch.h"
 #include "deltawire/tensor.h"
@@ -62,7 +61,7 @@ Status decode_chunks(const CodedChunks& chunks, const Means& means, std::byte* o
 
 // What applying the whole patch has led to; `decoded` is the first error of decode_chunks(). Errors: that
 // one; kMismatch, kCorrupt.
-Status check_applied(const Head& head, ChunkDigests digests, const Status& decoded);
+Status check_applied(const Head& head, const ChunkDigests& digests, const Status& decoded);
 
 // What a head says, and, chunk by chunk, what the changed ones add to it. Errors: kTruncated, kCorrupt.
 PatchInfo info_of(const Head& head) noexcept;
@@ -119,8 +118,7 @@ inline void add_chunk_digests(Bytes weights, WeightType type, Workers* workers,
 }
 
 // Of all chunks' digests in order, as little-endian bytes.
-inline std::uint64_t root_digest(std::vector<std::uint64_t> digests) noexcept {
-  for (std::uint64_t& digest : digests) digest = to_little_endian(digest);
+inline std::uint64_t root_digest(const std::vector<std::uint64_t>& digests) noexcept {
   return digest64(std::as_bytes(std::span(digests)), 0);
 }
 

@@ -148,8 +148,8 @@ Result<std::vector<std::byte>> make(const Weights& from, Bytes to, unsigned chun
   PatchBuilder builder;
   ChunkDigests digests;
   encode_chunks(head, from.bytes, to, means, builder, digests);
-  head.old_root = root_digest(std::move(digests.from));
-  head.new_root = root_digest(std::move(digests.to));
+  head.old_root = root_digest(digests.from);
+  head.new_root = root_digest(digests.to);
   return builder.finish(head);
 }
 
@@ -178,7 +178,7 @@ Result<std::uint64_t> weights_digest(Bytes weights, WeightType type, Workers* wo
     RETURN_IF_ERROR(patch::head_for(weights.size(), type, patch::kMaxChunkBits));
     std::vector<std::uint64_t> digests;
     patch::add_chunk_digests(weights, type, workers, digests);
-    return patch::root_digest(std::move(digests));
+    return patch::root_digest(digests);
   });
 }
 

@@ -75,8 +75,8 @@ Status PatchWriter::move_payload(std::uint64_t to, std::uint32_t& checksum) cons
 }
 
 Result<std::uint64_t> PatchWriter::finish() {
-  head_.old_root = root_digest(std::move(digests_.from));
-  head_.new_root = root_digest(std::move(digests_.to));
+  head_.old_root = root_digest(digests_.from);
+  head_.new_root = root_digest(digests_.to);
   const Bytes table = builder_.close_table();
   Layout layout{head_, table.size(), payload_bytes_, crc32c(table)};
   RETURN_IF_ERROR(move_payload(offset_ + kHeadBytes + table.size(), layout.body_checksum));

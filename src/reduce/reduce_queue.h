@@ -29,8 +29,6 @@ class ReduceQueue {
   ReduceQueue(WakeableReducer& reducer, Transport& transport, std::size_t max_in_flight = 4,
               bool compares = false);
   ~ReduceQueue() { stop(); }
-  ReduceQueue(const ReduceQueue&) = delete;
-  ReduceQueue& operator=(const ReduceQueue&) = delete;
 
   // As Session::submit.
   void submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout, Session::Done done);

@@ -140,8 +140,6 @@ class Scheduler final : public SimulatedMachine {
  public:
   Scheduler(std::uint64_t seed, const Latencies& latencies, Trace& trace);
   ~Scheduler() override;
-  Scheduler(const Scheduler&) = delete;
-  Scheduler& operator=(const Scheduler&) = delete;
 
   // As its threads read it: a call, and so a place for an interruption.
   Deadline now() noexcept override;

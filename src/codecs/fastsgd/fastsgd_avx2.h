@@ -577,7 +577,7 @@ std::byte* write(const ChunkPairs& chunk, unsigned key_bits, std::byte* flags) n
     std::uint32_t i = 0;
     for (; i + kGaps <= taken; i += kGaps) {
       const __m128i flag = finder.look_at(keys + i, tile.gaps + i, tile.masks + i);
-      const std::uint64_t packed = to_little_endian(packed_flags<kFlagBits>(flag));
+      const std::uint64_t packed = packed_flags<kFlagBits>(flag);
       std::memcpy(flags, &packed, std::uint64_t{2} * kFlagBits);
       flags += std::uint64_t{2} * kFlagBits;
     }

@@ -30,22 +30,10 @@ float value_at(const std::byte* payload, std::uint64_t i) noexcept {
   return std::bit_cast<float>(load_le<std::uint32_t>(payload + i * kValueBytes));
 }
 
-// Copies bits, so that NaN payloads and signs survive; moving floats about wouldn't promise that.
-void copy_values(const std::byte* from, std::byte* to, std::uint64_t count) noexcept {
-  if constexpr (std::endian::native == std::endian::little) {
-    if (count > 0) std::memcpy(to, from, count * kValueBytes);
-  } else {
-    for (std::uint64_t i = 0; i < count; ++i) {
-      std::uint32_t bits = 0;
-      std::memcpy(&bits, from + i * kValueBytes, sizeof bits);
-      store_le(to + i * kValueBytes, bits);
-    }
-  }
-}
-
 void encode(const float* in, const float* residual, float* left, std::uint64_t count, std::byte* payload) {
   if (residual == nullptr) {
-    copy_values(reinterpret_cast<const std::byte*>(in), payload, count);
+    // Bits, so that NaN payloads and signs survive; moving floats about wouldn't promise that.
+    if (count > 0) std::memcpy(payload, in, count * kValueBytes);
     return;
   }
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -56,11 +44,7 @@ void encode(const float* in, const float* residual, float* left, std::uint64_t c
 
 void decode_overwrite(const std::byte* payload, std::uint64_t count, float scale, float* slot) {
   if (scale == 1.0F) {
-    if constexpr (std::endian::native == std::endian::little) {
-      copy_cached(reinterpret_cast<std::byte*>(slot), payload, count * kValueBytes);
-    } else {
-      copy_values(payload, reinterpret_cast<std::byte*>(slot), count);
-    }
+    copy_cached(reinterpret_cast<std::byte*>(slot), payload, count * kValueBytes);
     return;
   }
   for (std::uint64_t i = 0; i < count; ++i) slot[i] = scale * value_at(payload, i);

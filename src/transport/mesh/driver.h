@@ -37,8 +37,6 @@ class Driver {
 
   // `wake` is an eventfd, empty in a simulation; `entries` is how many the work needs.
   Driver(GuardedFd wake, std::size_t entries, const Waiters& waiters);
-  Driver(const Driver&) = delete;
-  Driver& operator=(const Driver&) = delete;
 
   // The I/O thread's loop: drives while no waiter does, until work.may_end().
   void run(Lock& lock, Work& work) noexcept;

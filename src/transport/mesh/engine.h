@@ -30,8 +30,6 @@ class Engine final : public Transport {
          GuardedFd wake);
   // Flushes what is posted, for at most about two seconds, and says goodbye.
   ~Engine() override;
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
   // In a forked child the engine's thread doesn't exist, the lock may be held forever, and what it guards may
   // be half changed: all of it is leaked.
   static void operator delete(Engine* self, std::destroying_delete_t) {

@@ -45,8 +45,6 @@ struct Peer {
         control(std::move(links.control), world_size),
         sender(*data),
         receiver(peer_rank, *data, blocks, stands_alone ? kPatience : std::chrono::milliseconds{0}, names) {}
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
 
   const int rank;
   const std::unique_ptr<Link> data;

@@ -184,23 +184,11 @@ class Randomk final : public Codec {
 
   bool is_plain() const noexcept { return values_ == ValueFormat::kFp32; }
 
-  // Kernels have float32 values in the order of bytes that the wire has.
-  static void swap_if_big(float* values, std::uint64_t count) noexcept {
-    if constexpr (std::endian::native == std::endian::big) {
-      const auto* const bytes = reinterpret_cast<const std::byte*>(values);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        values[i] = std::bit_cast<float>(load_le<std::uint32_t>(bytes + i * kValueBytes));
-      }
-    }
-  }
-
   // Codes float32 values, and puts in their place what decoders get. Returns the step.
   float encode_values(std::byte* values, std::uint64_t count, std::byte* payload) const {
     auto* const floats = reinterpret_cast<float*>(values);
-    swap_if_big(floats, count);
     const ValueCode code = sparse::code_for(values_, largest_magnitude(floats, nullptr, count));
     value_kernels_.encode_values(floats, count, code, payload);
-    swap_if_big(floats, count);
     return code.step;
   }
 
@@ -212,7 +200,6 @@ class Randomk final : public Codec {
       const std::uint64_t count = std::min(kChunkValues, draw.kept - first);
       value_kernels_.decode_values(in.payload.data() + first * value_bytes(values_), count, code,
                                    values.data());
-      swap_if_big(values.data(), count);
       hand_out(reinterpret_cast<const std::byte*>(values.data()), draw, {first, count}, target);
     }
   }

@@ -1,10 +1,9 @@
 // How members at a meeting bring their residuals together.
-#include "elastic/residual_shares.h"
-
 #include <future>
 
 #include <gtest/gtest.h>
 
+#include "elastic/meeting_context.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::elastic::residual_shares_test {

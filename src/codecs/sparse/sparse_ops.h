@@ -21,7 +21,7 @@
 namespace deltawire {
 
 // How values are coded: as they are, rounded to bfloat16, as multiples of a step, or by their bins
-// (sparse_bins.h). What is below is for codes of whole bytes, all but the last.
+// (sparse_part.h). What is below is for codes of whole bytes, all but the last.
 
 enum class ValueFormat : std::uint8_t { kFp32, kBf16, kInt8, kBins };
 

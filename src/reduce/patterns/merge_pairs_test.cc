@@ -1,11 +1,10 @@
-#include "reduce/patterns/merge_pairs.h"
-
 #include <bit>
 #include <map>
 
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "reduce/patterns/part_means.h"
 
 namespace deltawire::merge_pairs_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/links/segment_order.h"
+#include "transport/links/striped_link.h"
 #include "transport/mesh/fuzz_program_testing.h"
 
 namespace deltawire {

@@ -14,8 +14,8 @@
 #include "transport/tcp/dialer.h"
 #include "transport/tcp/long_line.h"
 #include "transport/tcp/peer_table.h"
-#include "transport/tcp/pending_connections.h"
 #include "transport/tcp/roll_call.h"
+#include "transport/tcp/strangers.h"
 
 namespace deltawire {
 

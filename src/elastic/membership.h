@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "elastic/epoch_exchange.h"
 #include "elastic/founding.h"
 #include "elastic/meeting.h"
 #include "elastic/meeting_context.h"

@@ -1,6 +1,6 @@
-#include "simulation/elastic_plan.h"
-
 #include <array>
+
+#include "simulation/elastic_run.h"
 
 namespace deltawire::simulation {
 namespace {

@@ -1,7 +1,7 @@
-#include "simulation/served_plan.h"
-
 #include <algorithm>
 #include <array>
+
+#include "simulation/served_run.h"
 
 namespace deltawire::simulation {
 namespace {

@@ -1,7 +1,7 @@
-#include "simulation/served_snapshots.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "simulation/served_run.h"
 
 namespace deltawire::simulation {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/brief_testing.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/kernels/rice_automaton.h"
+#include "codecs/kernels/rice.h"
 #include "codecs/target_testing.h"
 #include "codecs/threelc/threelc_ops.h"
 

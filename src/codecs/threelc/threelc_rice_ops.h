@@ -10,7 +10,6 @@
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/rice.h"
-#include "codecs/kernels/rice_automaton.h"
 #include "codecs/threelc/threelc_ops.h"
 #include "codecs/threelc/threelc_vectors_ops.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/rice_automaton.h"
+#include "codecs/kernels/rice.h"
 #include "codecs/threelc/threelc_ops.h"
 
 namespace deltawire::threelc {

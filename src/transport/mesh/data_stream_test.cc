@@ -1,4 +1,6 @@
 // Unit tests of data streams, including hostile peers: headers, messages, and their operations.
+#include "transport/mesh/data_stream.h"
+
 #include <algorithm>
 #include <array>
 #include <list>
@@ -8,9 +10,6 @@
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "transport/links/playback_link_testing.h"
-#include "transport/mesh/data_receiver.h"
-#include "transport/mesh/data_sender.h"
-#include "transport/mesh/message_header.h"
 
 namespace deltawire::data_stream_test {
 namespace {

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "transport/mesh/control_message.h"
+#include "transport/mesh/data_stream.h"
 #include "transport/mesh/make_mesh.h"
-#include "transport/mesh/message_header.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::engine_test {

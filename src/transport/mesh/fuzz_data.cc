@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "transport/links/playback_link_testing.h"
-#include "transport/mesh/data_receiver.h"
+#include "transport/mesh/data_stream.h"
 #include "transport/mesh/fuzz_program_testing.h"
 
 namespace deltawire {

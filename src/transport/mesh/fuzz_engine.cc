@@ -12,9 +12,9 @@
 
 #include "base/little_endian.h"
 #include "transport/mesh/control_message.h"
+#include "transport/mesh/data_stream.h"
 #include "transport/mesh/fuzz_program_testing.h"
 #include "transport/mesh/make_mesh.h"
-#include "transport/mesh/message_header.h"
 
 // Each input starts a thread and opens eight sockets.
 extern "C" {

@@ -7,9 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/links/playback_link_testing.h"
-#include "transport/mesh/data_receiver.h"
-#include "transport/mesh/data_sender.h"
-#include "transport/mesh/message_header.h"
+#include "transport/mesh/data_stream.h"
 #include "transport/mesh/peer.h"
 
 namespace deltawire::long_messages_test {

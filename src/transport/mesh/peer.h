@@ -7,8 +7,7 @@
 
 #include "transport/links/link.h"
 #include "transport/mesh/control_stream.h"
-#include "transport/mesh/data_receiver.h"
-#include "transport/mesh/data_sender.h"
+#include "transport/mesh/data_stream.h"
 
 namespace deltawire {
 

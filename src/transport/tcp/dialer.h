@@ -17,7 +17,7 @@
 #include "transport/links/link.h"
 #include "transport/process/fork_guard.h"
 #include "transport/tcp/address.h"
-#include "transport/tcp/greeting.h"
+#include "transport/tcp/handshake.h"
 
 namespace deltawire {
 

@@ -16,7 +16,7 @@
 #include "transport/tcp/address.h"
 #include "transport/tcp/descriptors.h"
 #include "transport/tcp/dialer.h"
-#include "transport/tcp/greeting.h"
+#include "transport/tcp/handshake.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/long_line.h"
 #include "transport/tcp/peer_table.h"

@@ -14,7 +14,7 @@
 
 #include "transport/links/link.h"
 #include "transport/tcp/descriptors.h"
-#include "transport/tcp/greeting.h"
+#include "transport/tcp/handshake.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/peer_table.h"
 

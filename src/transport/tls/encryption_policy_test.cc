@@ -6,7 +6,7 @@
 
 #include "transport/mesh_testing.h"
 #include "transport/tcp/address.h"
-#include "transport/tcp/greeting.h"
+#include "transport/tcp/handshake.h"
 #include "transport/tcp/listener.h"
 
 namespace deltawire::test::encryption_policy_test {

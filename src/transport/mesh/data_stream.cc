@@ -1,13 +1,124 @@
-#include "transport/mesh/data_receiver.h"
+#include "transport/mesh/data_stream.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
-#include "transport/mesh/data_sender.h"
+#include "base/crc32c.h"
+#include "base/errors.h"
+#include "base/little_endian.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {
+
+namespace {
+
+constexpr std::uint32_t kMessageMagic = 0x4D445744;  // "DWDM" on the wire
+constexpr std::size_t kHeaderCrcAt = 4;
+constexpr std::size_t kTagAt = 8;
+constexpr std::size_t kLengthAt = 16;
+constexpr std::size_t kZeroAt = 24;
+
+std::uint32_t checksum(std::span<const std::byte, kMessageHeaderBytes> bytes) noexcept {
+  return crc32c(bytes.subspan<kTagAt>(), crc32c(bytes.first<kHeaderCrcAt>()));
+}
+
+}  // namespace
+
+MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept {
+  MessageHeaderBytes bytes;
+  store_le(bytes.data(), kMessageMagic);
+  store_le(bytes.data() + kTagAt, header.tag);
+  store_le(bytes.data() + kLengthAt, header.length);
+  store_le(bytes.data() + kZeroAt, std::uint64_t{0});
+  store_le(bytes.data() + kHeaderCrcAt, checksum(bytes));
+  return bytes;
+}
+
+Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes, int sender,
+                                            const RankNames& names) {
+  const auto from = [&] { return " in the data stream from " + names.of(sender); };
+  if (load_le<std::uint32_t>(bytes.data()) != kMessageMagic ||
+      load_le<std::uint32_t>(bytes.data() + kHeaderCrcAt) != checksum(bytes) ||
+      load_le<std::uint64_t>(bytes.data() + kZeroAt) != 0) {
+    return corrupt("message header is damaged" + from() + "; check the network and that rank's machine",
+                   sender);
+  }
+  const MessageHeader header{load_le<Tag>(bytes.data() + kTagAt),
+                             load_le<std::uint64_t>(bytes.data() + kLengthAt)};
+  if (header.length > kMessageBytesMax) {
+    return corrupt("message length " + std::to_string(header.length) + from() + " is above the limit of " +
+                       std::to_string(kMessageBytesMax) + " bytes",
+                   sender);
+  }
+  return header;
+}
+
+StreamStep DataSender::step(ScopedUnlock scoped_unlock) noexcept {
+  std::size_t budget = kStepBytes;
+  while (!queue_.empty()) {
+    std::array<iovec, Link::kMaxPieces> pieces;
+    const std::size_t count = gather(pieces);
+    const ClippedPieces clipped(std::span<const iovec>(pieces).first(count), budget);
+    const std::size_t asked = total_bytes(clipped.span());
+    assert(asked > 0);
+    const std::uint64_t clears = clears_;
+    const IoResult result = scoped_unlock.run(asked, [&] { return link_->send(clipped.span()); });
+    if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
+    if (result.kind != IoResult::Kind::kOk) return StreamStep::after(result);
+    sent_ += result.bytes;
+    advance(result.bytes);
+    if (front_sent()) {
+      Operation& done = queue_.front();
+      queue_.pop_front();
+      header_sent_ = piece_ = piece_sent_ = 0;
+      done.finish(done.length);
+    }
+    // If only a few bytes of the budget are left, they are not worth another call.
+    budget -= std::min(budget, result.bytes);
+    if (budget < kStepBytes / 2) return {};
+  }
+  return {StreamStep::Kind::kIdle, kNever, 0, {}};
+}
+
+// The unsent rest of the front message, as many pieces as fit in `into`.
+std::size_t DataSender::gather(std::span<iovec> into) noexcept {
+  assert(!queue_.empty() && piece_ <= queue_.front().pieces.size());
+  const Operation& front = queue_.front();
+  if (header_sent_ == 0) header_ = encode_message_header({front.tag, front.length});
+  std::size_t count = 0;
+  if (header_sent_ < header_.size()) {
+    into[count++] = iovec{header_.data() + header_sent_, header_.size() - header_sent_};
+  }
+  std::size_t skip = piece_sent_;
+  for (std::size_t i = piece_; i < front.pieces.size() && count < into.size(); ++i) {
+    const Bytes rest = front.pieces[i].subspan(skip);
+    skip = 0;
+    // iovec requires the cast: sending only reads.
+    if (!rest.empty()) into[count++] = iovec{const_cast<std::byte*>(rest.data()), rest.size()};
+  }
+  return count;
+}
+
+void DataSender::advance(std::size_t bytes) noexcept {
+  const std::size_t of_header = std::min(bytes, header_.size() - header_sent_);
+  header_sent_ += of_header;
+  bytes -= of_header;
+  const std::vector<Bytes>& pieces = queue_.front().pieces;
+  while (piece_ < pieces.size() && header_sent_ == header_.size()) {
+    const std::size_t of_piece = std::min(bytes, pieces[piece_].size() - piece_sent_);
+    piece_sent_ += of_piece;
+    bytes -= of_piece;
+    if (piece_sent_ < pieces[piece_].size()) return;
+    ++piece_;
+    piece_sent_ = 0;
+  }
+  assert(bytes == 0);
+}
+
+bool DataSender::front_sent() const noexcept {
+  return header_sent_ == header_.size() && piece_ == queue_.front().pieces.size();
+}
+
 namespace {
 
 StreamStep failed(Error error) {

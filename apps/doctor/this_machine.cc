@@ -13,7 +13,7 @@
 #include "base/control_groups.h"
 #include "base/os_error.h"
 #include "deltawire/workers.h"
-#include "transport/links/socket_link.h"
+#include "transport/links/connection.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/long_line.h"
 

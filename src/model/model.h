@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/disk_file.h"
 #include "deltawire/result.h"
 #include "deltawire/safetensors.h"
 #include "deltawire/tensor.h"
@@ -82,5 +83,59 @@ Result<T> in_file(Result<T> result, const std::string& path, const Tensor&... te
   if (!result) return error_in(path, tensor..., std::move(result.error()));
   return result;
 }
+
+// Where the parts of a safetensors file are, for readers of files and of memory.
+
+inline constexpr std::uint64_t kDataAlignment = 8;  // as the safetensors library writes it
+
+// `bytes`, and as many more as the header is filled up with.
+constexpr std::uint64_t aligned(std::uint64_t bytes) noexcept {
+  return (bytes + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+}
+
+// Bytes of the header, by a file's first bytes, of which there are as many as it has, up to 8. Errors,
+// without the file's name: kTruncated, kLimit.
+Result<std::uint64_t> header_length(std::span<const std::byte> first, std::uint64_t file_bytes);
+
+// Whether the data that `header` describes end where the file does. Errors: kTruncated, kCorrupt.
+Status check_file_bytes(std::uint64_t file_bytes, std::uint64_t header_bytes, const ModelHeader& header);
+
+// A safetensors file that is open for reading.
+class ModelFile final : public Model {
+ public:
+  // Reads the header; the file must have exactly the bytes that it claims. Throws std::bad_alloc. Errors,
+  // with the path: kIo, kTruncated, and those of read_model_header().
+  static Result<std::unique_ptr<ModelFile>> open(const std::string& path);
+
+  const std::string& name() const noexcept override { return path_; }
+  const ModelHeader& header() const noexcept override { return header_; }
+  const std::string& header_json() const noexcept override { return json_; }
+  Result<std::unique_ptr<TensorReader>> open(const ModelTensor& tensor) override;
+
+  int descriptor() const noexcept { return file_.get(); }
+  std::uint64_t place_of(const ModelTensor& tensor) const noexcept {
+    return kModelLengthBytes + json_.size() + tensor.begin;
+  }
+  std::uint64_t file_bytes() const noexcept { return kModelLengthBytes + json_.size() + header_.data_bytes; }
+
+  // The first bytes of the tensor, or all of it. Errors: kIo, kTruncated.
+  Status read(const ModelTensor& tensor, std::uint64_t offset, MutBytes out) const;
+
+ private:
+  ModelFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  Status read_front(std::uint64_t file_bytes);
+
+  std::string path_;
+  Descriptor file_;
+  std::string json_;
+  ModelHeader header_;
+};
+
+// Begins a file that is to replace `path`. Errors: kIo if its place is taken (unless `replace`) or can't be
+// had; kInvalidArgument if it is one of the `inputs`, under whatever name or link.
+Result<NewFile> begin_file(const std::string& path, bool replace, std::span<const std::string> inputs);
+
+// Flushes the file to the disk and puts it in its place, unless that has been taken meanwhile. Errors: kIo.
+Status end_file(NewFile& file, const std::string& path, bool replace);
 
 }  // namespace deltawire::model

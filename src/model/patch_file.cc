@@ -9,7 +9,7 @@
 
 #include "base/errors.h"
 #include "base/little_endian.h"
-#include "model/model_file.h"
+#include "model/model.h"
 #include "model/patch_file_writer.h"
 #include "model/patched_model.h"
 

@@ -8,8 +8,7 @@
 #include "base/errors.h"
 #include "base/little_endian.h"
 #include "base/os_error.h"
-#include "model/file_layout.h"
-#include "model/model_file.h"
+#include "model/model.h"
 #include "patch/patch_stream.h"
 
 namespace deltawire::model {

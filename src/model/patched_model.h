@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "deltawire/safetensors.h"
-#include "model/model_file.h"
+#include "model/model.h"
 #include "patch/patch_stream.h"
 
 namespace deltawire::model {

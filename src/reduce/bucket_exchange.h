@@ -7,7 +7,6 @@
 
 #include "deltawire/reducer.h"
 #include "deltawire/transport.h"
-#include "reduce/bucket_messages.h"
 #include "reduce/bucket_run.h"
 #include "reduce/bucket_tensors.h"
 

@@ -1,6 +1,4 @@
 // The messages of a bucket on a transport without a network: what is posted, counted, and released when.
-#include "reduce/bucket_messages.h"
-
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -8,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reduce/bucket_run.h"
 #include "reduce/scripted_transport_testing.h"
 
 namespace deltawire::bucket_messages_test {

@@ -14,7 +14,7 @@
 #include "base/mutex.h"
 #include "deltawire/session.h"
 #include "deltawire/transport.h"
-#include "reduce/own_tensors.h"
+#include "reduce/bucket_tensors.h"
 #include "reduce/wakeable_reducer.h"
 
 namespace deltawire {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "simulation/scheduler.h"
-#include "transport/mesh/peer.h"
+#include "transport/mesh/peers.h"
 
 namespace deltawire::simulation {
 

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "simulation/job.h"
-#include "simulation/work.h"
 
 namespace deltawire::simulation {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "simulation/job.h"
 #include "simulation/served_run.h"
-#include "simulation/work.h"
 
 namespace deltawire::simulation {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/errors.h"
 #include "server/served_model.h"
+#include "simulation/job.h"
 #include "simulation/served_run.h"
-#include "simulation/work.h"
 
 namespace deltawire::simulation {
 namespace {

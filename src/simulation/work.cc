@@ -1,18 +1,24 @@
-#include "simulation/work.h"
-
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <vector>
+#include <memory>
 
 #include "base/errors.h"
 #include "reduce/vote.h"
-#include "simulation/ledger.h"
+#include "simulation/job.h"
 
 namespace deltawire::simulation {
 
 namespace {
+
+// The steps of a rank's program: plain messages and votes, or a reducer.
+class Work {
+ public:
+  virtual ~Work() = default;
+  // One step, to its vote. After an error the step did not happen.
+  virtual Status step(Transport& transport, std::uint64_t number) = 0;
+  // The mesh has ended, and its transport too: nothing that was posted may have changed since the error.
+  virtual void close() {}
+};
 
 constexpr std::byte kUntouched{0xA5};
 
@@ -250,17 +256,10 @@ Status Training::step(Transport& transport, std::uint64_t number) {
   return done;
 }
 
-}  // namespace
-
-std::unique_ptr<Work> make_messages(Job& job, int rank) {
-  return std::make_unique<Messages>(job, rank);
-}
-
-std::unique_ptr<Work> make_training(Job& job, int rank) {
+std::unique_ptr<Work> make_work(Job& job, int rank) {
+  if (job.plan().spec.empty()) return std::make_unique<Messages>(job, rank);
   return std::make_unique<Training>(job, rank);
 }
-
-namespace {
 
 using namespace std::chrono_literals;
 
@@ -273,7 +272,7 @@ class RankProgram {
       : job_(job),
         rank_(rank),
         dice_(job.plan().seed, 100 + static_cast<std::uint64_t>(rank)),
-        work_(job.plan().spec.empty() ? make_messages(job, rank) : make_training(job, rank)) {}
+        work_(make_work(job, rank)) {}
 
   void run() {
     do {

@@ -23,7 +23,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "reduce/bucket_messages.h"
+#include "reduce/bucket_run.h"
 #include "reduce/patterns/direct_rounds.h"
 #include "reduce/patterns/part_means.h"
 #include "reduce/patterns/shared_values.h"

@@ -7,7 +7,7 @@
 #include "base/errors.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/direct.h"
-#include "reduce/patterns/key_partition.h"
+#include "reduce/patterns/owners.h"
 #include "reduce/patterns/patterns.h"
 
 namespace deltawire {

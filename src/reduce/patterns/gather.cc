@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "reduce/bucket_messages.h"
+#include "reduce/bucket_run.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/message_plan.h"
 #include "reduce/patterns/part_means.h"

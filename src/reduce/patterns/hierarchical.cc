@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "reduce/bucket_messages.h"
+#include "reduce/bucket_run.h"
 #include "reduce/patterns/hierarchical_plan.h"
 #include "reduce/values.h"
 

@@ -1,11 +1,10 @@
-#include "reduce/patterns/key_partition.h"
-
 #include <array>
 
 #include <gtest/gtest.h>
 
 #include "base/property_testing.h"
 #include "base/random.h"
+#include "reduce/patterns/owners.h"
 
 namespace deltawire::key_partition_test {
 namespace {

@@ -13,7 +13,6 @@
 #include "deltawire/channel.h"
 #include "deltawire/tensor.h"
 #include "reduce/bucket_tensors.h"
-#include "reduce/patterns/key_partition.h"
 #include "reduce/patterns/owners.h"
 
 namespace deltawire {

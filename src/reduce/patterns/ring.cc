@@ -20,7 +20,7 @@
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "channel/codec_rules.h"
-#include "reduce/bucket_messages.h"
+#include "reduce/bucket_run.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/patterns/ring_plan.h"

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "base/memory_meter.h"
-#include "reduce/bucket_messages.h"
 #include "reduce/bucket_run.h"
 #include "reduce/patterns/direct.h"
 #include "reduce/patterns/message_plan.h"

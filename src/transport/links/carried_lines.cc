@@ -14,8 +14,8 @@
 #include "base/little_endian.h"
 #include "base/mutex.h"
 #include "base/os_error.h"
+#include "transport/links/connection.h"
 #include "transport/links/shared_link.h"
-#include "transport/links/socket_link.h"
 #include "transport/process/fork_guard.h"
 #include "transport/process/signals.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "deltawire/connect.h"
-#include "transport/mesh/peer.h"
+#include "transport/mesh/peers.h"
 
 namespace deltawire {
 

@@ -5,11 +5,31 @@
 
 #include <sys/socket.h>
 
+#include "transport/links/link.h"
 #include "transport/links/shared_link.h"
-#include "transport/links/socket_link.h"
+#include "transport/process/fork_guard.h"
 #include "transport/tls/tls_link.h"
 
 namespace deltawire {
+
+// A connected stream socket as a link; it is at the bottom of every stack of decorators.
+class SocketLink final : public Link {
+ public:
+  // REQUIRES: `socket` is connected and non-blocking.
+  explicit SocketLink(GuardedFd socket) noexcept : socket_(std::move(socket)) {}
+
+  int fd() const noexcept override { return socket_.get(); }
+  IoResult send(std::span<const iovec> pieces) noexcept override;
+  IoResult recv(MutBytes into) noexcept override;
+  bool stands_alone() const noexcept override { return true; }
+  bool delivered() noexcept override;
+  std::size_t unacknowledged() noexcept override;
+  LineState state() const noexcept override { return state_of(fd()); }
+  static LineState state_of(int socket) noexcept;
+
+ private:
+  GuardedFd socket_;
+};
 
 // Thread rule: one thread. As with a descriptor, sending and receiving leave the object itself unchanged.
 class Connection {

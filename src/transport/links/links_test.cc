@@ -1,8 +1,8 @@
 // Links that are slow or broken on purpose.
 #include <cmath>
 
+#include "transport/links/connection.h"
 #include "transport/links/shaped_link.h"
-#include "transport/links/socket_link.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::links_test {

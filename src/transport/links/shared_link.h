@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "deltawire/tensor.h"
-#include "transport/links/shared_file.h"
+#include "transport/links/shared_areas.h"
 
 namespace deltawire {
 

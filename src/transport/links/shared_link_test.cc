@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "transport/links/socket_link.h"
+#include "transport/links/connection.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::shared_link_test {

@@ -1,9 +1,8 @@
 // Unit tests of ControlReader: each message is handled, in order, and so is the stream's end.
-#include "transport/mesh/control_reader.h"
-
 #include <array>
 
 #include "transport/mesh/mesh_parts_testing.h"
+#include "transport/mesh/streams.h"
 
 namespace deltawire::test::control_reader_test {
 namespace {

@@ -1,26 +1,64 @@
 // The message engine: posted operations of one rank over two byte streams to each peer.
 //
-// It posts operations, holds the lock and connects its parts, each of which has its own file. Posting threads
-// do what can be done at once; the driver does the rest. One lock guards everything. It is released only
-// while the kernel copies much (ScopedUnlock), and no wait returns a failure before such calls have returned:
-// so an operation's memory is never touched after wait() has returned.
+// It posts operations, holds the lock and connects its parts. Posting threads do what can be done at once;
+// the driver does the rest. One lock guards everything. It is released only while the kernel copies much
+// (ScopedUnlock), and no wait returns a failure before such calls have returned: so an operation's memory is
+// never touched after wait() has returned.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "base/mutex.h"
 #include "deltawire/transport.h"
-#include "transport/mesh/wait_loop.h"
+#include "transport/mesh/streams.h"
 #include "transport/process/fork_guard.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {
+
+// What a waiting thread does: it drives the streams or sleeps, asks which ranks are alive, and ends at its
+// deadline.
+class WaitLoop {
+ public:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // All of them must outlive it.
+  WaitLoop(Waiters& waiters, Driver& driver, Consensus& consensus, WaitAnnouncer& announcer,
+           FailureJudge& judge, ControlReader& control, Streams& streams) noexcept
+      : waiters_(waiters),
+        driver_(driver),
+        consensus_(consensus),
+        announcer_(announcer),
+        judge_(judge),
+        control_(control),
+        streams_(streams) {}
+
+  // Blocks until the wait has ended or the mesh has failed, perhaps because of this wait.
+  void block(Lock& lock, Waiter& waiter);
+
+ private:
+  bool is_over(const Waiter& waiter) const noexcept {
+    return consensus_.failed() || waiters_.has_ended(waiter);
+  }
+  void leave(Waiter& waiter) noexcept;
+  void wait(Lock& lock, Waiter& waiter);
+  void meet_deadline(Waiter& waiter);
+
+  Waiters& waiters_;
+  Driver& driver_;
+  Consensus& consensus_;
+  WaitAnnouncer& announcer_;
+  FailureJudge& judge_;
+  ControlReader& control_;
+  Streams& streams_;
+};
 
 class Engine final : public Transport {
  public:

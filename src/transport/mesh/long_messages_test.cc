@@ -8,7 +8,7 @@
 
 #include "transport/links/playback_link_testing.h"
 #include "transport/mesh/data_stream.h"
-#include "transport/mesh/peer.h"
+#include "transport/mesh/peers.h"
 
 namespace deltawire::long_messages_test {
 namespace {

@@ -9,7 +9,7 @@
 #include "deltawire/connect.h"
 #include "deltawire/transport.h"
 #include "transport/links/connection.h"
-#include "transport/mesh/peer.h"
+#include "transport/mesh/peers.h"
 #include "transport/process/fork_guard.h"
 
 namespace deltawire {

@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 
 #include "transport/links/playback_link_testing.h"
-#include "transport/mesh/wait_loop.h"
+#include "transport/mesh/engine.h"
 
 namespace deltawire::test {
 

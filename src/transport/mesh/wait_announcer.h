@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "transport/mesh/driver.h"
 #include "transport/mesh/peers.h"
-#include "transport/mesh/waiters.h"
 
 namespace deltawire {
 

@@ -1,8 +1,7 @@
 // Unit tests of WaitLoop: the waiting thread is the only one.
-#include "transport/mesh/wait_loop.h"
-
 #include <array>
 
+#include "transport/mesh/engine.h"
 #include "transport/mesh/mesh_parts_testing.h"
 #include "transport/message_testing.h"
 

@@ -1,9 +1,9 @@
 // Unit tests of Waiters: when waits end, and how much time they have.
-#include "transport/mesh/waiters.h"
-
 #include <array>
 
 #include <gtest/gtest.h>
+
+#include "transport/mesh/driver.h"
 
 namespace deltawire::test::waiters_test {
 namespace {

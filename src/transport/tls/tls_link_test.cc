@@ -1,7 +1,7 @@
 // A link through TLS between two ends that know the token, over streams that come in pieces, end or fill up.
 #include <thread>
 
-#include "transport/links/socket_link.h"
+#include "transport/links/connection.h"
 #include "transport/tls/tls_pair_testing.h"
 
 namespace deltawire::test::tls_link_test {

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/links/socket_link.h"
+#include "transport/links/connection.h"
 #include "transport/tls/tls_pair_testing.h"
 
 namespace deltawire::test::tls_strangers_test {

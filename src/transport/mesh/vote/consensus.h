@@ -18,7 +18,6 @@
 #include "transport/mesh/driver.h"
 #include "transport/mesh/peers.h"
 #include "transport/mesh/vote/agreement.h"
-#include "transport/mesh/waiters.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {

@@ -1,6 +1,5 @@
-#include "patch/patch_head.h"
+#include "patch/patch_coding.h"
 
-#include <algorithm>
 #include <cassert>
 #include <optional>
 #include <string_view>

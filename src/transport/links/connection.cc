@@ -1,4 +1,4 @@
-#include "transport/links/socket_link.h"
+#include "transport/links/connection.h"
 
 #include <array>
 #include <cerrno>
@@ -7,7 +7,6 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 
 namespace deltawire {
 namespace {

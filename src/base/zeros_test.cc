@@ -1,9 +1,9 @@
-#include "base/zeros.h"
-
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "base/values.h"
 
 namespace deltawire {
 namespace {

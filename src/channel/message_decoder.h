@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/memory_meter.h"
+#include "base/buffer_pool.h"
 #include "channel/codec_rules.h"
 #include "channel/decode_runs.h"
 #include "channel/half_codecs.h"

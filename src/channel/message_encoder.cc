@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/little_endian.h"
-#include "channel/framer.h"
 #include "wire/frame_layout.h"
 
 namespace deltawire {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
-#include "channel/framer.h"
 #include "channel/message_encoder.h"
 #include "channel/part_encoder.h"
 #include "channel/part_jobs.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include "base/memory_meter.h"
+#include "base/buffer_pool.h"
 #include "deltawire/channel.h"
 #include "deltawire/part_backend.h"
 #include "deltawire/workers.h"

@@ -15,7 +15,7 @@
 #include "base/errors.h"
 #include "base/float16.h"
 #include "base/random.h"
-#include "base/zeros.h"
+#include "base/values.h"
 #include "channel/raw_values.h"
 #include "channel/step_record.h"
 #include "wire/hashes.h"

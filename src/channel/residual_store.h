@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/memory_meter.h"
+#include "base/buffer_pool.h"
 #include "channel/feedback.h"
 #include "deltawire/codec.h"
 #include "deltawire/part_backend.h"

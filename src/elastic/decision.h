@@ -9,7 +9,6 @@
 
 #include "deltawire/transport.h"
 #include "elastic/messages.h"
-#include "elastic/view.h"
 
 namespace deltawire::elastic {
 

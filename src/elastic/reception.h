@@ -14,7 +14,6 @@
 #include "elastic/peer_line.h"
 #include "elastic/state_transfer.h"
 #include "elastic/tasks.h"
-#include "elastic/view.h"
 
 namespace deltawire::elastic {
 

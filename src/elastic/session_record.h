@@ -12,7 +12,6 @@
 #include "deltawire/elastic.h"
 #include "deltawire/reducer.h"
 #include "elastic/messages.h"
-#include "elastic/view.h"
 
 namespace deltawire::elastic {
 

@@ -1,11 +1,11 @@
 // Which members of an elastic session may go on: never two groups of them.
-#include "elastic/view.h"
-
 #include <algorithm>
 #include <iterator>
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "elastic/messages.h"
 
 namespace deltawire::elastic::view_test {
 namespace {

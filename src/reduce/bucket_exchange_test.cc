@@ -1,6 +1,4 @@
 // What all patterns share of a bucket: its report, its digest, its names, and the floating-point mode.
-#include "reduce/bucket_exchange.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -10,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/float_environment.h"
+#include "reduce/buckets_in_flight.h"
 #include "reduce/rank_threads_testing.h"
 
 namespace deltawire::bucket_exchange_test {

@@ -6,8 +6,8 @@
 #include "base/copying.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
+#include "base/values.h"
 #include "codecs/spec_string.h"
-#include "reduce/values.h"
 #include "reduce/vote.h"
 
 namespace deltawire {

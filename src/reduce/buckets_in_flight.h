@@ -3,15 +3,99 @@
 #pragma once
 
 #include <cassert>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "deltawire/reducer.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
-#include "reduce/bucket_exchange.h"
+#include "reduce/bucket_run.h"
+#include "reduce/bucket_tensors.h"
 
 namespace deltawire {
+
+// The outcome of one move.
+struct Progress {
+  enum class Kind : std::uint8_t {
+    kMoved,  // something was done; there may be more to do at once
+    kWaits,  // nothing can be done before `handle`, or one of more_awaited(), has ended; kNone: older buckets
+    kDone,   // the means are staged
+  };
+  Kind kind = Kind::kMoved;
+  Handle handle = Handle::kNone;
+
+  static Progress moved() { return {}; }
+  static Progress waits(Handle handle) { return {Kind::kWaits, handle}; }
+  static Progress done() { return {Kind::kDone, Handle::kNone}; }
+};
+
+// What a pattern does with a bucket. An implementation adds its plan of who sends which part to whom; one
+// whose rounds are exchanges of their own leaves `messages_` empty. `is_oldest`: all older buckets are
+// complete, so that this one waits for the memory of none; once true, it stays true.
+// One bucket on its way through an exchange pattern: a state machine that advances by one message at a time
+// and never waits, so that several buckets can be in flight and none holds up another.
+class BucketExchange {
+ public:
+  virtual ~BucketExchange() = default;
+  BucketExchange(const BucketExchange&) = delete;
+  BucketExchange& operator=(const BucketExchange&) = delete;
+
+  // Takes a bucket, perhaps not this object's first. Posts and encodes nothing. `round`: BucketRun::open.
+  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+            std::uint16_t round) {
+    run_.open(step, transport, deadline, round);
+    plan(tensors_.assign(bucket));
+    run_.report().element_count = tensors_.elements();
+  }
+
+  // What may fail before anything is encoded; after it keep_unsent() keeps the bucket whole. start() does it,
+  // unless it is done.
+  virtual Status prepare() { return {}; }
+
+  // Encodes and posts what needs nobody else.
+  virtual Status start(bool is_oldest) = 0;
+
+  // Does at most about one message's work, and does not wait.
+  virtual Result<Progress> move(bool is_oldest) = 0;
+
+  // After a move that waits: adds the handles that can let it continue besides the one that it returned.
+  virtual void more_awaited(std::vector<Handle>& handles) const { (void)handles; }
+
+  // Of a step that is reverted: passes what has not been encoded yet to the channel, as if it had been.
+  virtual void keep_unsent() noexcept {}
+
+  virtual void restart_clock() noexcept { run_.restart_clock(); }
+
+  // Waits until no send reads the bucket's tensors or staged means any more. It is complete, so that others
+  // have posted the receives. Ranks send what was given in their first messages.
+  virtual void await_reads() noexcept { messages_.await_sent(kFirstStage); }
+
+  // Gives memory that is no longer in use to the next bucket: after publish(), and again when the step ends.
+  virtual void give_back() noexcept {
+    tensors_.give_back();
+    messages_.give_back();
+  }
+
+  // BucketMessages::drain.
+  virtual void drain() noexcept { messages_.drain(); }
+
+  BucketRun& run() noexcept { return run_; }
+  BucketTensors& tensors() noexcept { return tensors_; }
+
+ protected:
+  explicit BucketExchange(BufferPool& pool, PartBackend* backend = nullptr)
+      : messages_(pool, run_), tensors_(pool, backend) {}
+
+  // Plans the bucket's way. `is_known`: its tensors are those of the one before, so that their parts are,
+  // too.
+  virtual void plan(bool is_known) = 0;
+
+  BucketRun run_;
+  BucketMessages messages_;
+  BucketTensors tensors_;
+};
 
 class BucketsInFlight {
  public:

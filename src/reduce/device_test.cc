@@ -14,8 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "base/float16.h"
+#include "base/values.h"
 #include "reduce/rank_threads_testing.h"
-#include "reduce/values.h"
 
 namespace deltawire::device_test {
 namespace {

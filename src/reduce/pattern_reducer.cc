@@ -8,8 +8,8 @@
 
 #include "base/errors.h"
 #include "base/random.h"
+#include "base/values.h"
 #include "deltawire/spec.h"
-#include "reduce/values.h"
 #include "reduce/vote.h"
 #include "transport/process/machine.h"
 #include "wire/hashes.h"

@@ -10,14 +10,12 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
-#include "base/memory_meter.h"
 #include "base/spec_text.h"
 #include "channel/codec_rules.h"
 #include "channel/metered_channel.h"
 #include "deltawire/channel.h"
 #include "deltawire/reducer.h"
 #include "deltawire/workers.h"
-#include "reduce/bucket_exchange.h"
 #include "reduce/buckets_in_flight.h"
 #include "reduce/reducer_state.h"
 #include "reduce/wakeable_reducer.h"

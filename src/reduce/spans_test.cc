@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/bucket_exchange.h"
+#include "reduce/buckets_in_flight.h"
 #include "reduce/rank_threads_testing.h"
 
 namespace deltawire::spans_test {

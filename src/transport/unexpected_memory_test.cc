@@ -1,7 +1,6 @@
 // An allocation fails while an unexpected message arrives.
 #include "base/counted_new_testing.h"
 #include "transport/mesh/data_stream.h"
-#include "transport/mesh/unexpected_messages.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::unexpected_memory_test {

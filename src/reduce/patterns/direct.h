@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "base/buffer_pool.h"
-#include "base/memory_meter.h"
 #include "deltawire/channel.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/message_plan.h"

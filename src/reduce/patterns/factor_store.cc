@@ -15,7 +15,7 @@
 #include "base/float_environment.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
-#include "reduce/values.h"
+#include "base/values.h"
 #include "wire/hashes.h"
 
 namespace deltawire {

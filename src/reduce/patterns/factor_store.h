@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/memory_meter.h"
+#include "base/buffer_pool.h"
 #include "deltawire/channel.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"

@@ -17,9 +17,9 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/values.h"
 #include "reduce/bucket_run.h"
 #include "reduce/patterns/hierarchical_plan.h"
-#include "reduce/values.h"
 
 namespace deltawire {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/buffer_pool.h"
 #include "deltawire/channel.h"
-#include "reduce/bucket_exchange.h"
+#include "reduce/buckets_in_flight.h"
 
 namespace deltawire {
 

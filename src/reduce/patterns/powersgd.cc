@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "base/spec_text.h"
+#include "base/values.h"
 #include "channel/codec_rules.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/direct.h"
@@ -19,7 +20,6 @@
 #include "reduce/patterns/low_rank.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/patterns/powersgd_exchange.h"
-#include "reduce/values.h"
 
 namespace deltawire {
 namespace {

@@ -11,11 +11,10 @@
 #include "base/errors.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
-#include "base/zeros.h"
+#include "base/values.h"
 #include "codecs/spec_string.h"
 #include "reduce/bucket_run.h"
 #include "reduce/patterns/owners.h"
-#include "reduce/values.h"
 #include "wire/hashes.h"
 
 namespace deltawire {

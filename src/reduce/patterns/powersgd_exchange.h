@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "base/buffer_pool.h"
-#include "reduce/bucket_exchange.h"
+#include "reduce/buckets_in_flight.h"
 #include "reduce/patterns/factor_store.h"
 #include "reduce/patterns/low_rank.h"
 

@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-#include "base/memory_meter.h"
+#include "base/buffer_pool.h"
 #include "reduce/bucket_run.h"
 #include "reduce/patterns/direct.h"
 #include "reduce/patterns/message_plan.h"

@@ -1,9 +1,6 @@
-#include "transport/mesh/control_stream.h"
+#include "transport/mesh/peers.h"
 
 #include <algorithm>
-#include <cassert>
-#include <chrono>
-#include <cstddef>
 
 #include "transport/process/machine.h"
 

@@ -31,11 +31,11 @@ struct Progress {
   static Progress done() { return {Kind::kDone, Handle::kNone}; }
 };
 
-// What a pattern does with a bucket. An implementation adds its plan of who sends which part to whom; one
-// whose rounds are exchanges of their own leaves `messages_` empty. `is_oldest`: all older buckets are
-// complete, so that this one waits for the memory of none; once true, it stays true.
 // One bucket on its way through an exchange pattern: a state machine that advances by one message at a time
-// and never waits, so that several buckets can be in flight and none holds up another.
+// and never waits, so that several buckets can be in flight and none holds up another. An implementation adds
+// its plan of who sends which part to whom; one whose rounds are exchanges of their own leaves `messages_`
+// empty. `is_oldest`: all older buckets are complete, so that this one waits for the memory of none; once
+// true, it stays true.
 class BucketExchange {
  public:
   virtual ~BucketExchange() = default;

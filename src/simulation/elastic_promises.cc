@@ -277,11 +277,8 @@ class Epoch {
     const std::vector<Named> all = named(tensors);
     const std::size_t buckets = run_.plan().buckets;
     for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
-      const std::size_t first = all.size() * bucket / buckets;
-      const std::size_t end = all.size() * (bucket + 1) / buckets;
       const Step step{number, static_cast<std::uint32_t>(bucket), bucket + 1 == buckets};
-      RETURN_IF_ERROR(
-          reducer.all_reduce(std::span(all).subspan(first, end - first), step, transport, deadline));
+      RETURN_IF_ERROR(reducer.all_reduce(of_bucket(all, bucket, buckets), step, transport, deadline));
     }
     const auto seen = seen_.find({number, id});
     if (seen == seen_.end()) return {};

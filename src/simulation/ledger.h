@@ -1,7 +1,9 @@
 // Where a rank's gradients have gone: they are in the means, or wait in a residual.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,11 @@ using Sums = std::vector<std::vector<double>>;
 Gradient gradient(int rank, std::uint64_t step, std::size_t longest = 1500);
 // As a reducer takes them.
 std::vector<Named> named(Gradient& tensors);
+// Those of one of so many buckets.
+inline std::span<const Named> of_bucket(std::span<const Named> all, std::size_t bucket, std::size_t buckets) {
+  const std::size_t first = all.size() * bucket / buckets;
+  return all.subspan(first, all.size() * (bucket + 1) / buckets - first);
+}
 
 struct Ledger {
   Sums given;    // all that the program has passed to the reducer, and that the reducer has kept

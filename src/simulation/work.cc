@@ -184,19 +184,17 @@ Status Training::begin_all(Transport& transport, std::uint64_t number, Deadline 
   const std::vector<Named> all = named(tensors_);
   const std::size_t buckets = job_.plan().buckets;
   for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
-    const std::size_t first = all.size() * bucket / buckets;
-    const std::size_t end = all.size() * (bucket + 1) / buckets;
+    const std::span<const Named> tensors = of_bucket(all, bucket, buckets);
     Step step{number, static_cast<std::uint32_t>(bucket), bucket + 1 == buckets};
     if (step.last) {
       const Mishap mishap = job_.come_to(rank_, number, Fault::Point::kBeforeVote);
       (void)meet_mishap(job_, rank_, transport, mishap);  // the reducer finds the transport aborted
       step.agreed = mishap.disagrees ? 7 : 5;
     }
-    Status begun = in_time(job_, rank_, "begin", deadline + settling(job_), [&] {
-      return reducer_->begin(std::span(all).subspan(first, end - first), step, transport, deadline);
-    });
+    Status begun = in_time(job_, rank_, "begin", deadline + settling(job_),
+                           [&] { return reducer_->begin(tensors, step, transport, deadline); });
     if (!begun) return begun;
-    begun_ = end;
+    begun_ += tensors.size();
   }
   return {};
 }

@@ -17,20 +17,6 @@ constexpr std::uint32_t kLanes = 4;
 constexpr std::uint32_t kVectors = 4;
 constexpr std::uint32_t kGroup = kVectors * kLanes;
 
-// Appends those of `count` elements that are above; each is written whether it is one or not, as no branch
-// can foretell it.
-void append(const std::uint32_t* bits, std::uint32_t count, std::uint64_t at, const Block& block,
-            Candidates* lists) noexcept {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t sign = bits[i] >> 31;
-    const std::uint32_t magnitude = bits[i] & kMagnitudeMask;
-    Candidates& list = lists[sign];
-    list.positions[list.count] = static_cast<std::uint32_t>(at + i);
-    list.magnitudes[list.count] = magnitude;
-    list.count += magnitude > block.below[sign] ? 1 : 0;
-  }
-}
-
 // For each sign the other's numbers are negative, and so below every bound.
 bool any_above(const int32x4_t (&x)[kVectors], const Block& block) noexcept {
   const int32x4_t positive = vdupq_n_s32(static_cast<std::int32_t>(block.below[0]));
@@ -89,7 +75,7 @@ void find(const SelectInput& input, const Block& block, Candidates* lists) noexc
     }
     if (!any_above(x, block)) continue;
     for (std::uint32_t i = 0; i < kVectors; ++i) vst1q_u32(bits + i * kLanes, vreinterpretq_u32_s32(x[i]));
-    append(bits, kGroup, at, block, lists);
+    append_above(bits, kGroup, at, block, lists);
   }
   const auto rest = static_cast<std::uint32_t>(end - at);
   for (std::uint32_t i = 0; i < rest; ++i) {
@@ -97,7 +83,7 @@ void find(const SelectInput& input, const Block& block, Candidates* lists) noexc
     if (kLeft) input.left[at + i] = x;
     bits[i] = bit_cast<std::uint32_t>(x);
   }
-  append(bits, rest, at, block, lists);
+  append_above(bits, rest, at, block, lists);
 }
 
 }  // namespace

@@ -41,15 +41,7 @@ void find_candidates(const SelectInput& input, const Block& block, Candidates* l
   load_block(input, block, bits);
   for (std::uint32_t first = 0; first < block.count; first += kGroup) {
     if (!any_above(bits + first, lower)) continue;
-    // Written whether it is one or not, as no branch can foretell it.
-    for (std::uint32_t i = first; i < first + kGroup; ++i) {
-      const std::uint32_t sign = bits[i] >> 31;
-      const std::uint32_t magnitude = bits[i] & kMagnitudeMask;
-      Candidates& list = lists[sign];
-      list.positions[list.count] = static_cast<std::uint32_t>(block.at + i);
-      list.magnitudes[list.count] = magnitude;
-      list.count += magnitude > block.below[sign] ? 1 : 0;
-    }
+    append_above(bits + first, kGroup, block.at + first, block, lists);
   }
 }
 

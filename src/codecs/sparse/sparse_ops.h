@@ -291,6 +291,21 @@ struct Block {
 // block in both, and for kVectorSlack more.
 void find_candidates(const SelectInput& input, const Block& block, Candidates* lists);
 
+// Appends those of `count` elements that are above; each is written whether it is one or not, as no branch
+// can foretell it.
+[[gnu::always_inline]] inline void append_above(const std::uint32_t* bits, std::uint32_t count,
+                                                std::uint64_t at, const Block& block,
+                                                Candidates* lists) noexcept {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t sign = bits[i] >> 31;
+    const std::uint32_t magnitude = bits[i] & kMagnitudeMask;
+    Candidates& list = lists[sign];
+    list.positions[list.count] = static_cast<std::uint32_t>(at + i);
+    list.magnitudes[list.count] = magnitude;
+    list.count += magnitude > block.below[sign] ? 1 : 0;
+  }
+}
+
 // After the last streamed block, so that other threads see what was stored past the caches.
 void end_stream();
 

@@ -29,10 +29,6 @@ std::vector<std::int32_t> drawn_numbers() {
   return *rc::gen::arbitrary<std::vector<std::int32_t>>();
 }
 
-std::vector<std::vector<std::int8_t>> drawn_rows() {
-  return *rc::gen::arbitrary<std::vector<std::vector<std::int8_t>>>();
-}
-
 ::testing::AssertionResult holds_always(void (*trial)()) {
   const rc::detail::TestResult result = rc::detail::checkTestable([trial] { trial(); });
   if (result.is<rc::detail::SuccessResult>()) return ::testing::AssertionSuccess();

@@ -15,8 +15,7 @@ namespace deltawire::testing {
 std::uint64_t drawn_word();                                    // any 64 bits
 std::uint64_t drawn(std::uint64_t from, std::uint64_t below);  // shrinks towards `from`
 std::vector<std::uint64_t> drawn_list(std::size_t count, std::uint64_t from, std::uint64_t below);
-std::vector<std::int32_t> drawn_numbers();           // of any length; small at first, then larger
-std::vector<std::vector<std::int8_t>> drawn_rows();  // of any lengths
+std::vector<std::int32_t> drawn_numbers();  // of any length; small at first, then larger
 template <class Container>
 const auto& drawn_of(const Container& choices) {
   return *(std::begin(choices) + static_cast<std::ptrdiff_t>(drawn(0, std::size(choices))));

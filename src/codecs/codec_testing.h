@@ -127,10 +127,13 @@ struct Expectation {
   double (*conservation_bound)(const EncodedValue&) = nullptr;
   // The signs to which 2^-133, -2^-133, -0 and +0, in one part of these four, are decoded.
   std::array<int, 4> tiny_signs = {1, -1, 0, 0};
-  bool draws = false;  // whether the bytes depend on Exec::stream
+  bool draws = false;        // whether the bytes depend on Exec::stream
+  bool skips_zeros = false;  // whether decoding leaves a slot as it is, or +0, where it has nothing to say
   // Specs at the limits, which the tests of conformance and of hostile bytes run over besides CodecInfo's
   // examples.
   std::vector<std::string> limits = {};
+  // Parameters, "clip=0.99" for instance, that make no codec of this name.
+  std::vector<std::string> refused = {};
 };
 
 struct Expects {

@@ -51,11 +51,12 @@ TEST_P(Conformance, RoundTripWithinTheStatedBound) {
       ASSERT_LE(std::fabs(decoded + residual[i] - values[i]), lost)
           << "not conserved: " << i << " of " << count;
     }
-    const auto scaled = testing::decode(*codec_, part->view(), count, Into::kOverwrite, 0.25F, 3);
-    const auto sum = testing::decode(*codec_, part->view(), count, Into::kAccumulate, 0.25F, 3);
+    // Scaling, then adding, are two roundings.
+    const auto scaled = testing::decode(*codec_, part->view(), count, Into::kOverwrite, 0.3F, 3);
+    const auto sum = testing::decode(*codec_, part->view(), count, Into::kAccumulate, 0.3F, 3);
     ASSERT_TRUE(scaled && sum);
     std::vector<float> wanted(count);
-    std::transform(back->begin(), back->end(), wanted.begin(), [](float each) { return 0.25F * each; });
+    std::transform(back->begin(), back->end(), wanted.begin(), [](float each) { return 0.3F * each; });
     ASSERT_EQ(*scaled, wanted);
     std::transform(wanted.begin(), wanted.end(), wanted.begin(), [](float each) { return 3 + each; });
     ASSERT_EQ(*sum, wanted);
@@ -70,6 +71,31 @@ TEST_P(Conformance, DescribeSumsToThePayload) {
     std::uint64_t bits = 0;
     for (const Section& section : sections) bits += section.bits;
     EXPECT_EQ(bits, part.payload.size() * 8) << count;
+  }
+}
+
+TEST_P(Conformance, ParametersOutOfRangeAreRefused) {
+  for (const std::string& parameters : expected_.refused) {
+    const auto codec = make_codec(std::string(codec_->info().name) + ":" + parameters);
+    ASSERT_FALSE(codec) << parameters;
+    EXPECT_EQ(codec.error().code, ErrorCode::kInvalidArgument) << parameters;
+  }
+}
+
+// -0 + 0 would be +0, and -1 * 0 would be -0.
+TEST_P(Conformance, DecodedZerosLeaveTheSlotAsItIs) {
+  if (!expected_.skips_zeros) GTEST_SKIP() << "zeros are values as others are";
+  for (const std::uint64_t count : {1U, 3U, 300U, 40000U}) {
+    for (const double share : {0.0, 0.01, 0.4}) {
+      const auto part = *testing::encode(*codec_, testing::sparse_values(count, share, count));
+      const auto back = *testing::decode(*codec_, part.view(), count, Into::kOverwrite, -1, 7);
+      const auto sum = *testing::decode(*codec_, part.view(), count, Into::kAccumulate, -1, -0.0F);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (back[i] != 0) continue;
+        ASSERT_EQ(bits_of(back[i]), 0U) << i << " of " << count;
+        ASSERT_EQ(bits_of(sum[i]), bits_of(-0.0F)) << i << " of " << count;
+      }
+    }
   }
 }
 
@@ -409,7 +435,9 @@ TEST(Registry, IdsNamesAndSpecsAreOfOneCodecEach) {
     EXPECT_TRUE(specs.insert(canonical).second) << "another codec has the name " << info->name;
     for (const std::string_view example : info->examples) {
       EXPECT_EQ(parse_spec(example)->name, info->name);
-      EXPECT_TRUE(specs.insert(codec_of(example)->spec()).second) << example << " stands twice";
+      const std::string own = codec_of(example)->spec();
+      EXPECT_EQ(codec_of(own)->spec(), own);
+      EXPECT_TRUE(specs.insert(own).second) << example << " stands twice";
     }
   }
 }

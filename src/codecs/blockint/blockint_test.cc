@@ -33,6 +33,7 @@ const testing::Expects kExpects{{
           return step_of(value.codec, value.part, value.i) * (0.5 + 0x1p-17);
         },
     .limits = {"blockint:bits=4,block=64", "blockint:bits=4,block=4096"},
+    .refused = {"bits=5", "block=32", "block=8192", "block=100"},
 }};
 
 Ints with_step(float step, const Ints& codes) {
@@ -114,13 +115,6 @@ TEST(Blockint, CodesAndResidualsAreTheModels) {
   }
 }
 
-// (3 * 0.1) * 0.3, not 3 * (0.1 * 0.3).
-TEST(Blockint, ScalesWhatTheStepGives) {
-  const Encoded tenths = one_chunk(with_step(0.1F, {3}), 0);
-  EXPECT_EQ(testing::decode(*codec_of("blockint"), tenths.view(), 1, Into::kOverwrite, 0.3F)->at(0),
-            0.3F * (3 * 0.1F));
-}
-
 ErrorCode verdict(const std::string& spec, const Ints& bytes, std::uint64_t count) {
   return testing::verdict_of(spec, one_chunk(bytes, 0), count);
 }
@@ -156,15 +150,6 @@ TEST(BlockintRefusals, Steps) {
   }
   Ints second = with_step(1, with_step(-1, Ints(65, 0)));
   EXPECT_EQ(verdict("blockint:block=64", second, 65), ErrorCode::kCorrupt);
-}
-
-TEST(BlockintSpecs, WordsInTheirRange) {
-  EXPECT_EQ(codec_of("blockint")->spec(), "blockint:bits=8,block=256");
-  EXPECT_EQ(codec_of("blockint:block=4096,bits=4")->spec(), "blockint:bits=4,block=4096");
-  for (const char* spec :
-       {"blockint:bits=5", "blockint:block=32", "blockint:block=8192", "blockint:block=100"}) {
-    EXPECT_FALSE(make_codec(spec)) << spec;
-  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What fastsgd does to values: thresholds, bounds, the share that is kept; how many bits keys take, against
-// the exact expectation and the paper's formula; and what it refuses, bytes by each rule of spec.md once.
+// What fastsgd does to values: thresholds, bounds, the share that is kept; and what it refuses, bytes by each
+// rule of spec.md once.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -23,7 +23,10 @@ using Ints = std::vector<int>;
 const testing::Expects kExpects{{
     .codec = "fastsgd",
     .error_bound = [](const testing::EncodedValue& value) { return std::fabs(value.x()); },
+    .skips_zeros = true,
     .limits = {"fastsgd:b=1.02,tau=2047,l=1"},
+    .refused = {"b=1", "b=2.0000003", "b=nan", "tau=0", "tau=2048", "tau=1.5", "tau=", "keep=0", "keep=100%",
+                "l=0", "l=6", "residual=yes", "keys=golomb"},
 }};
 
 constexpr float kLargest = std::numeric_limits<float>::max();
@@ -79,18 +82,6 @@ TEST(Fastsgd, SumBeyondFloat32IsRange) {
   EXPECT_NE(error.message.find("scale the tensor down"), std::string::npos) << error.message;
 }
 
-TEST(Fastsgd, NotFiniteNamesTheElement) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(error_of("fastsgd", {1, 2, nan, nan}).message.rfind("element 2 of the input is NaN", 0), 0U);
-  const auto codec = codec_of("fastsgd");
-  std::vector<float> residual = {0, kLargest};
-  const std::vector<float> x = {0, kLargest};
-  const auto part = testing::encode(*codec, x, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_EQ(residual, (std::vector<float>{0, kLargest})) << "an error must leave the residual alone";
-}
-
 // tau=auto sends the smallest set of whole codes that has at least the share.
 TEST(Fastsgd, KeepIsAtLeastTheShareAndNoCodeTooMany) {
   for (const double share : {0.001, 0.01, 0.1, 0.5, 0.9}) {
@@ -120,24 +111,11 @@ TEST(Fastsgd, KeepOfSparseValuesIsAllOfThem) {
   }
 }
 
-TEST(Fastsgd, WithAResidualNothingIsLost) {
-  for (const char* spec : {"fastsgd:residual=on", "fastsgd:b=2,tau=20", "fastsgd:keep=50%,b=1.9"}) {
-    const auto codec = codec_of(spec);
-    std::vector<float> residual(50000, 0.0F);
-    for (std::uint64_t step = 0; step < 3; ++step) {
-      const std::vector<float> in = testing::normal_values(residual.size(), step);
-      std::vector<float> x(in.size());
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] = in[i] + residual[i];
-      const auto part = *testing::encode(*codec, in, residual);
-      EXPECT_EQ(part.payload, testing::encode(*codec, x)->payload) << "x = in + residual";
-      const auto back = *testing::decode(*codec, part.view(), x.size());
-      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(back[i] + residual[i], x[i]) << spec << " " << i;
-    }
-  }
+TEST(Fastsgd, ASumOfZeroLeavesNothingBehind) {
   std::vector<float> residual = {-1, 5};
   const std::vector<float> in = {1, -5};
   ASSERT_TRUE(testing::encode(*codec_of("fastsgd"), in, residual));
-  EXPECT_TRUE(same_bits(residual, std::vector<float>{0, 0})) << "x = 0 leaves nothing behind";
+  EXPECT_TRUE(same_bits(residual, std::vector<float>{0, 0}));
 }
 
 TEST(Fastsgd, ResidualOnAsksForErrorFeedback) {
@@ -151,80 +129,8 @@ TEST(Fastsgd, Specs) {
   EXPECT_EQ(codec_of("fastsgd:tau=128")->spec(), "fastsgd:b=1.1,tau=128,keep=0.25,l=2,residual=off");
   EXPECT_EQ(codec_of("fastsgd:keep=0.5%,l=5,residual=on,tau=auto")->spec(),
             "fastsgd:b=1.1,tau=auto,keep=0.005,l=5,residual=on");
-  for (const char* spec : {"fastsgd:b=1", "fastsgd:b=2.0000003", "fastsgd:b=nan", "fastsgd:tau=0",
-                           "fastsgd:tau=2048", "fastsgd:tau=1.5", "fastsgd:tau=", "fastsgd:keep=0",
-                           "fastsgd:keep=100%", "fastsgd:l=0", "fastsgd:l=6", "fastsgd:residual=yes"}) {
-    const auto codec = make_codec(spec);
-    ASSERT_FALSE(codec) << spec;
-    EXPECT_EQ(codec.error().code, ErrorCode::kInvalidArgument) << spec;
-  }
   EXPECT_EQ(make_codec("fastsgd:tau=0").error().message,
             "fastsgd: tau=0 is out of range: give auto or a whole number 1 to 2047");
-}
-
-// `pairs` ones, the gaps between them geometrically distributed: random positions of that density.
-Pairs geometric(double density, std::uint64_t pairs) {
-  CounterRng random(static_cast<std::uint64_t>(1 / density));
-  Pairs drawn;
-  drawn.values.assign(pairs, 1.0F);
-  for (std::uint64_t i = 0; i < pairs; ++i) {
-    const double gap = std::floor(std::log1p(-random.next_uniform()) / std::log1p(-density));
-    drawn.dimension += static_cast<std::uint64_t>(gap);
-    drawn.keys.push_back(static_cast<std::uint32_t>(drawn.dimension++));
-  }
-  return drawn;
-}
-
-std::uint64_t key_bits_of(const Codec& codec, const Encoded& part, std::uint64_t count) {
-  std::vector<Section> sections;
-  EXPECT_TRUE(codec.describe(part.view(), count, sections));
-  for (const Section& section : sections) {
-    if (section.name == "keys") return section.bits;
-  }
-  return 0;
-}
-
-// Bits of a key whose gap is geometric, given that no gap has more than `longest` bits: the flag, and for
-// each length the chance that the gap fits it and none shorter.
-double expected_bits(double density, int longest, int l) {
-  const auto below = [density](int bits) { return -std::expm1(std::exp2(bits) * std::log1p(-density)); };
-  double bits = l;
-  double shorter = 0;
-  for (int flag = 1; flag <= 1 << l; ++flag) {
-    const int length = static_cast<int>(std::ceil(flag * longest / std::exp2(l)));
-    bits += length * (below(length) - shorter) / below(longest);
-    shorter = below(length);
-  }
-  return bits;
-}
-
-TEST(FastsgdKeys, BitsAreTheExactExpectationAndNearThePapersFormula) {
-  constexpr std::uint64_t kChunks = 4;
-  constexpr std::uint64_t kChunk = 16384;
-  for (const double density : {0.1, 0.01, 0.001}) {
-    const Pairs drawn = geometric(density, kChunks * kChunk);
-    const auto pairs = static_cast<double>(drawn.keys.size());
-    const TensorView view{drawn.values.data(), drawn.values.size(), DType::kF32, drawn.keys.data(),
-                          drawn.dimension};
-    for (int l = 1; l <= 5; ++l) {
-      const auto codec = codec_of("fastsgd:tau=2047,l=" + std::to_string(l));
-      const Encoded part = *testing::encode_view(*codec, view);
-      ASSERT_EQ(part.chunk_ends.size(), kChunks);
-      const double per_key =
-          static_cast<double>(key_bits_of(*codec, part, drawn.dimension)) / (pairs - kChunks);
-      double expected = 0;
-      for (std::size_t i = 0; i < kChunks; ++i) {
-        const std::size_t head = i == 0 ? 0 : part.chunk_ends[i - 1];
-        expected += expected_bits(density, std::to_integer<int>(part.payload[head + 4]), l) / kChunks;
-      }
-      EXPECT_NEAR(per_key, expected, 0.02) << density << " l=" << l;
-      const double paper = std::ceil(std::log2(static_cast<double>(drawn.dimension) / pairs)) + l;
-      RecordProperty("bits_" + std::to_string(density) + "_l" + std::to_string(l),
-                     std::to_string(per_key) + " expected " + std::to_string(expected) + " paper " +
-                         std::to_string(paper));
-      EXPECT_NEAR(per_key / paper, 1, l == 2 ? 0.08 : 0.3) << density << " l=" << l;
-    }
-  }
 }
 
 // Decodes under b = 2, tau = 20, l = 2 with sum 8, from memory of exactly the bytes' size.
@@ -287,14 +193,6 @@ TEST(FastsgdRefusals, AnEmptyChunkAfterAnother) {
   part.payload.resize(part.payload.size() + 2, std::byte{0});
   part.chunk_ends.push_back(static_cast<std::uint32_t>(part.payload.size()));
   expect(decoded(part, full.size()), ErrorCode::kCorrupt, "chunk 1: a number of pairs");
-}
-
-TEST(FastsgdRefusals, ChunksMustGoUpInKeys) {
-  const auto codec = codec_of("fastsgd:b=2,tau=20");
-  Encoded part = *testing::encode(*codec, std::vector<float>(16385, 1.0F));
-  ASSERT_EQ(part.chunk_ends.size(), 2U);
-  part.payload[part.chunk_ends[0] + 6] = std::byte{0x3F};  // key 16384 becomes 16128
-  expect(decoded(part, 16385), ErrorCode::kCorrupt, "chunk 1: a key that is out of order");
 }
 
 TEST(FastsgdRefusals, ThePreviousChunksLastKeyIsNotRepeated) {

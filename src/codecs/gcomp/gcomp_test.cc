@@ -46,7 +46,10 @@ const testing::Expects kExpects{{
     .codec = "gcomp",
     .error_bound = gcomp_error,
     .tiny_signs = {0, 0, 0, 0},
+    .skips_zeros = true,
     .limits = {"gcomp:cut=0", "gcomp:cut=12"},
+    .refused = {"cut=1", "cut=24", "cut=06", "lossless=yes", "levels=2", "cut=6,levels=4",
+                "levels=4,lossless=on", "lossless=on,cut=6", "cut=auto,lossless=on"},
 }};
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -120,13 +123,6 @@ TEST(Gcomp, InfoAndSpecSayWhetherItIsLossless) {
   EXPECT_EQ(codec_of("gcomp:cut=18")->spec(), "gcomp:cut=18,levels=8,lossless=off");
   EXPECT_EQ(codec_of("gcomp:lossless=on")->spec(), "gcomp:cut=0,levels=8,lossless=on");
   EXPECT_EQ(codec_of("gcomp:lossless=on,cut=0")->spec(), "gcomp:cut=0,levels=8,lossless=on");
-  for (const char* spec : {"gcomp:cut=1", "gcomp:cut=24", "gcomp:cut=06", "gcomp:lossless=yes",
-                           "gcomp:levels=2", "gcomp:cut=6,levels=4", "gcomp:levels=4,lossless=on",
-                           "gcomp:lossless=on,cut=6", "gcomp:cut=auto,lossless=on"}) {
-    const auto codec = make_codec(spec);
-    ASSERT_FALSE(codec) << spec;
-    EXPECT_EQ(codec.error().code, ErrorCode::kInvalidArgument);
-  }
   EXPECT_EQ(make_codec("gcomp:cut=6,levels=4").error().message,
             "gcomp: levels=4 together with cut=6: levels are those of cut=auto; leave one out");
   EXPECT_EQ(codec_of("gcomp:values=bf16")->spec(), "gcomp:cut=auto,levels=8,lossless=off,values=bf16");
@@ -151,22 +147,6 @@ TEST(Gcomp, ResidualIsWhatWasCut) {
   EXPECT_EQ(residual[3], 0);
   EXPECT_EQ(back[4], 3);
   EXPECT_EQ(residual[4], 0x1p-20F);
-}
-
-// Through blocks and chunks: each element has its own residual.
-TEST(Gcomp, ResidualsOfLargePartsAddUp) {
-  constexpr std::size_t kCount = 262144 + 32768 + 5;
-  const std::vector<float> values = testing::normal_values(kCount, 11);
-  std::vector<float> residual = testing::normal_values(kCount, 12);
-  std::vector<float> x(kCount);
-  for (std::size_t i = 0; i < kCount; ++i) x[i] = values[i] + residual[i];
-  const auto codec = codec_of("gcomp:cut=12");
-  const auto part = *testing::encode(*codec, values, residual);
-  const auto back = *testing::decode(*codec, part.view(), kCount);
-  for (std::size_t i = 0; i < kCount; ++i) {
-    ASSERT_EQ(static_cast<double>(back[i]) + static_cast<double>(residual[i]), x[i]) << i;
-    ASSERT_LE(std::fabs(residual[i]), std::ldexp(std::fabs(x[i]), -12)) << i;
-  }
 }
 
 TEST(Gcomp, InfoSaysWhichSpecsAreOfHalves) {
@@ -283,11 +263,12 @@ TEST(Gcomp, LosslessLeavesOutLowZeros) {
   EXPECT_EQ(std::to_integer<int>(part.payload[0]) & 3, 2);
 }
 
-TEST(Gcomp, ResidualsOfHalvesAddUp) {
+// Through blocks and chunks: each element has its own residual.
+TEST(Gcomp, ResidualsOfLargePartsAddUp) {
   constexpr std::size_t kCount = 262144 + 32768 + 5;
   const std::vector<float> values = testing::normal_values(kCount, 11);
-  for (const char* spec : {"gcomp:values=bf16", "gcomp:cut=18,values=bf16", "gcomp:cut=18,values=fp16",
-                           "gcomp:lossless=on,values=fp16"}) {
+  for (const char* spec : {"gcomp:cut=12", "gcomp:values=bf16", "gcomp:cut=18,values=bf16",
+                           "gcomp:cut=18,values=fp16", "gcomp:lossless=on,values=fp16"}) {
     std::vector<float> residual = testing::normal_values(kCount, 12);
     std::vector<float> x(kCount);
     for (std::size_t i = 0; i < kCount; ++i) x[i] = values[i] + residual[i];
@@ -310,27 +291,6 @@ TEST(Gcomp, HalvesTakeTwoThirds) {
   for (const std::string lossless : {"", "lossless=on,"}) {
     EXPECT_LT(bits("gcomp:" + lossless + "values=bf16"), 0.67 * 16);
     EXPECT_LT(bits("gcomp:" + lossless + "values=fp16"), 0.86 * 16);
-  }
-}
-
-TEST(Gcomp, DecodedZerosLeaveTheSlotAsItIs) {
-  // Zero blocks, coded zeros and stored ones.
-  for (const std::size_t count : {1U, 3U, 300U, 40000U}) {
-    std::vector<float> values(count, 0.0F);
-    for (std::size_t i = 0; i < count; i += 3) values[i] = count < 300 ? 1.2345F : 1.0F;
-    for (const char* spec : {"gcomp", "gcomp:lossless=on"}) {
-      const auto codec = codec_of(spec);
-      for (const auto& x : {values, std::vector<float>(count, 0.0F)}) {
-        const auto part = *testing::encode(*codec, x);
-        // -0 + 0 would be +0, and -1 * 0 would be -0.
-        const auto sum = *testing::decode(*codec, part.view(), count, Into::kAccumulate, 1, -0.0F);
-        const auto slot = *testing::decode(*codec, part.view(), count, Into::kOverwrite, -1, 7);
-        for (std::size_t i = 0; i < count; ++i) {
-          ASSERT_EQ(bits_of(sum[i]), x[i] == 0 ? 0x80000000U : bits_of(x[i]));
-          ASSERT_EQ(bits_of(slot[i]), x[i] == 0 ? 0U : bits_of(-x[i]));
-        }
-      }
-    }
   }
 }
 
@@ -573,6 +533,10 @@ PROPERTY(GcompRounding, IsTheRule) {
         significant_round_trip(step == 3 ? "gcomp" : "gcomp:levels=4", pairs.values, pairs.significance);
     for (std::size_t i = 0; i < back.size(); ++i) {
       HOLDS(bits_of(back[i]) == bits_of(slow_cut(pairs.values[i], pairs.significance[i], step)));
+      // What it promises: a value moves by one unit of its significance at most.
+      const double value = pairs.values[i];
+      const bool flushed = !std::isfinite(value) || std::fabs(value) < 0x1p-126;
+      HOLDS(flushed || std::fabs(value - double{back[i]}) <= unit_of(pairs.significance[i]));
     }
   }
 }
@@ -588,53 +552,6 @@ TEST(GcompRounding, EachElementHasItsOwnSignificance) {
     for (std::size_t i = 0; i < count; ++i) {
       ASSERT_EQ(bits_of(back[i]), bits_of(slow_cut(values[i], significance[i])))
           << count << ", element " << i;
-    }
-  }
-}
-
-// The bound of one encoding, element by element: |g - g'| is at most one unit in the last place of the
-// significance, and so at most 2^-23 |significance|; what is below the normal numbers becomes 0.
-PROPERTY(GcompRounding, MovesAValueByOneUnitOfItsSignificanceAtMost) {
-  CounterRng random(testing::drawn_word());
-  const Pairs pairs = random_pairs(testing::drawn(1, 3000), random);
-  const auto back = significant_round_trip("gcomp", pairs.values, pairs.significance);
-  for (std::size_t i = 0; i < back.size(); ++i) {
-    const double g = pairs.values[i];
-    if (!std::isfinite(g)) continue;
-    HOLDS(std::isfinite(back[i]));
-    const double error = std::fabs(g - static_cast<double>(back[i]));
-    const double flushed = std::fabs(g) < 0x1p-126 ? std::fabs(g) : 0;
-    HOLDS(error <= std::max(unit_of(pairs.significance[i]), flushed));
-    const double significance = std::fabs(static_cast<double>(pairs.significance[i]));
-    HOLDS(flushed > 0 || error == 0 || error <= 0x1p-23 * significance);
-  }
-}
-
-TEST(GcompRounding, TheBoundIsReached) {
-  // Half a step of level 2 at exponent 0 is 2^-18, one unit of 32.
-  EXPECT_EQ(significant_round_trip("gcomp", {1 + 0x1p-18F}, {32})[0], 1.0F);
-  EXPECT_EQ(significant_round_trip("gcomp", {1 + 3 * 0x1p-18F}, {32})[0], 1 + 4 * 0x1p-18F);
-}
-
-// Over all low bits of two neighbours, errors cancel exactly: no bias, whatever the level and the sign.
-TEST(GcompRounding, HasNoBias) {
-  for (const int n : {6, 12}) {
-    const std::size_t count = std::size_t{2} << n;
-    for (const std::uint32_t high : {0x3F800000U, 0xBF800000U, 0x00800000U, 0x3FFFE000U, 0x78FFE000U}) {
-      std::vector<float> values(count);
-      double sum = 0;
-      for (std::size_t i = 0; i < count; ++i) {
-        values[i] = from_bits(high + static_cast<std::uint32_t>(i));
-        sum += static_cast<double>(values[i]);
-      }
-      const float seen = std::ldexp(1.0F, std::ilogb(values[0]) + n - 1);
-      for (const auto& back : {significant_round_trip("gcomp", values, std::vector<float>(count, seen)),
-                               round_trip("gcomp:cut=" + std::to_string(n), values)}) {
-        EXPECT_NE(back, values);
-        double sum_back = 0;
-        for (const float value : back) sum_back += static_cast<double>(value);
-        EXPECT_EQ(sum_back, sum) << std::hex << high << " " << n;
-      }
     }
   }
 }

@@ -125,23 +125,6 @@ TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
   }
 }
 
-// The paper's reason for means: no other two values have a smaller sum of squared errors.
-TEST(Onebit, TheMeansHaveTheSmallestSquaredError) {
-  const Floats values = testing::normal_values(1000, 5);
-  const Encoded part = coded(values);
-  const auto error = [&](double high, double low) {
-    double sum = 0;
-    for (const float x : values) sum += std::pow(static_cast<double>(x) - (x < 0 ? low : high), 2);
-    return sum;
-  };
-  const double high = std::bit_cast<float>(part.scalar);
-  const double low = std::bit_cast<float>(part.scalar2);
-  for (const double step : {-0.001, 0.001}) {
-    EXPECT_LT(error(high, low), error(high + step, low));
-    EXPECT_LT(error(high, low), error(high, low + step));
-  }
-}
-
 ErrorCode verdict(const Encoded& part, std::uint64_t count) {
   return testing::verdict_of("onebit", part, count);
 }

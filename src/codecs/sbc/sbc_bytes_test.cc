@@ -26,6 +26,7 @@ const testing::Expects kExpects{{
     .conservation_bound =
         [](const testing::EncodedValue& value) { return std::fabs(value.x() - value.scalar()) * 0x1p-24; },
     .tiny_signs = {1, 0, 0, 0},
+    .skips_zeros = true,
     .limits = {"sbc:p=0.999"},
 }};
 

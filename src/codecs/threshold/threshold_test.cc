@@ -14,7 +14,9 @@ const testing::Expects kExpects{{
     .error_bound = [](const testing::EncodedValue& value) { return std::fabs(value.x()); },
     .conservation_bound = [](const testing::EncodedValue&) { return 0.0; },
     .tiny_signs = {0, 0, 0, 0},
+    .skips_zeros = true,
     .limits = {"threshold:t=0.000000000001"},
+    .refused = {"t=0", "t=-1", "t=1e12", "t=inf", "t=nan", "values=fp16", "positions=raw", "values=2bit"},
 }};
 
 TEST(Threshold, ByHand) {
@@ -56,14 +58,6 @@ TEST(Threshold, TheBoundHoldsForAllElements) {
     EXPECT_TRUE(testing::encode(*codec, testing::sparse_values(count, 0.5, 1)));
     EXPECT_TRUE(testing::encode(*codec, testing::sparse_values(count, 0.9, 1)));
   }
-}
-
-TEST(Threshold, TheParameterHasLimits) {
-  for (const char* spec : {"threshold:t=0", "threshold:t=-1", "threshold:t=1e12", "threshold:t=inf",
-                           "threshold:t=nan", "threshold:values=fp16", "threshold:positions=raw"}) {
-    EXPECT_FALSE(make_codec(spec)) << spec;
-  }
-  EXPECT_EQ(codec_of("threshold")->spec(), "threshold:t=0.01,values=fp32,positions=golomb");
 }
 
 }  // namespace

@@ -21,7 +21,10 @@ const testing::Expects kExpects{{
     .error_bound = [](const testing::EncodedValue&) { return 8.0; },
     .conservation_bound = [](const testing::EncodedValue&) { return 0x1p-20; },
     .draws = true,
+    .skips_zeros = true,
     .limits = {"sketchml:q=2,r=32,rows=3,cols=1"},
+    .refused = {"q=1", "q=100", "q=1024", "r=1", "r=64", "rows=0", "rows=5", "cols=0.04", "cols=1.0000002",
+                "cols=nan"},
 }};
 
 // sketchml once more, slow and in one piece, from spec.md: what the codec is compared with. It shares no code
@@ -87,8 +90,6 @@ struct Model {
   struct Result {
     Encoded part;
     std::vector<float> decoded;
-    std::vector<float> of_bucket;  // each value's own bucket's mean
-    std::vector<float> least;      // the smallest mean of its group
   };
   Result encode(const std::vector<float>& values, std::uint32_t seed) const;
 };
@@ -179,13 +180,8 @@ struct Chunk {
       for (int row = 0; row < model.rows; ++row) {
         found = std::max(found, table[static_cast<std::size_t>(row)][column_of(seed, key, row, columns)]);
       }
-      const auto mean = [&](int bucket) {
-        const float magnitude = sign.mean[static_cast<std::size_t>(bucket)];
-        return negative ? -magnitude : magnitude;
-      };
-      result.decoded[key] = mean(begin + found);
-      result.of_bucket[key] = mean(sign.bucket(std::fabs(values[key])));
-      result.least[key] = mean(begin);
+      const float magnitude = sign.mean[static_cast<std::size_t>(begin + found)];
+      result.decoded[key] = negative ? -magnitude : magnitude;
     }
   }
 };
@@ -193,7 +189,7 @@ struct Chunk {
 Model::Result Model::encode(const std::vector<float>& values, std::uint32_t seed) const {
   Result result;
   result.part.scalar = seed;
-  for (auto* each : {&result.decoded, &result.of_bucket, &result.least}) each->assign(values.size(), 0.0F);
+  result.decoded.assign(values.size(), 0.0F);
   Chunk chunk{*this, seed, result, values, {}};
   const auto close = [&] {
     chunk.write();
@@ -228,6 +224,12 @@ TEST(SketchmlBytes, ByHand) {
   EXPECT_EQ(to_ints(part.payload), expected);
   EXPECT_EQ(*testing::decode(*codec, part.view(), 4),
             (Floats{1.5F, 0, -3, column(0) == column(3) ? 1.5F : 2}));
+  std::vector<Section> sections;
+  ASSERT_TRUE(codec->describe(part.view(), 4, sections));
+  std::string described;
+  for (const Section& each : sections)
+    described += std::string(each.name) + " " + std::to_string(each.bits) + "; ";
+  EXPECT_EQ(described, "chunk and group heads 160; means of buckets 96; keys 40; tables of buckets 8; ");
 }
 
 TEST(SketchmlBytes, NothingIsTheCountAlone) {
@@ -239,12 +241,8 @@ TEST(SketchmlBytes, NothingIsTheCountAlone) {
 TEST(SketchmlBytes, TheSeedIsDrawnFromTheStream) {
   const auto codec = codec_of("sketchml");
   const Floats x = testing::normal_values(1000, 1);
-  const TensorView view{x.data(), x.size(), DType::kF32};
-  const Encoded one = *testing::encode_view(*codec, view, {}, 5);
-  const Encoded other = *testing::encode_view(*codec, view, {}, 6);
+  const Encoded one = *testing::encode_view(*codec, {x.data(), x.size(), DType::kF32}, {}, 5);
   EXPECT_EQ(one.scalar, static_cast<std::uint32_t>(CounterRng(5).at(0) >> 32));
-  EXPECT_NE(one.scalar, other.scalar);
-  EXPECT_NE(one.payload, other.payload);
 }
 
 Floats drawn_values(CounterRng& random, std::uint64_t count) {
@@ -313,53 +311,6 @@ TEST(SketchmlBytes, RoomIsForAllChunks) {
   EXPECT_EQ(decoded.error().code, ErrorCode::kOutputTooSmall);
 }
 
-// What the paper promises of a MinMaxSketch: a bucket only ever becomes a smaller one, inside its group, and
-// no sign is flipped.
-TEST(SketchmlValues, OnlyDecayAndKeepTheirSigns) {
-  CounterRng random(3);
-  for (int round = 0; round < 40; ++round) {
-    const Floats values = drawn_values(random, 3000);
-    Model model;
-    model.cols = round % 2 == 0 ? 0.05F : 0.5F;
-    const Floats back = round_trip(spec_of(model), values);
-    const Model::Result expected = model.encode(values, 0);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ((back[i] > 0) - (back[i] < 0), (values[i] > 0) - (values[i] < 0)) << i;
-      ASSERT_LE(std::fabs(back[i]), std::fabs(expected.of_bucket[i])) << i;
-      ASSERT_GE(std::fabs(back[i]), std::fabs(expected.least[i])) << i;
-    }
-  }
-}
-
-TEST(SketchmlValues, AsManyColumnsAsKeysLoseLittle) {
-  const Floats x = testing::normal_values(20000, 4);
-  const auto mean_error = [&](std::string_view spec) {
-    const Floats back = round_trip(spec, x);
-    double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) sum += std::fabs(double{back[i]} - double{x[i]});
-    return sum / static_cast<double>(x.size());
-  };
-  EXPECT_LT(mean_error("sketchml:rows=4,cols=1"), 0.04);
-  EXPECT_GT(mean_error("sketchml:rows=1,cols=0.05"), 0.06);
-}
-
-// What spec.md says of them.
-TEST(SketchmlValues, DecayAsStated) {
-  const Floats x = testing::normal_values(100000, 6);
-  const auto share_left = [&](std::string_view spec) {
-    double before = 0;
-    double after = 0;
-    const Floats back = round_trip(spec, x);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      before += std::fabs(double{x[i]});
-      after += std::fabs(double{back[i]});
-    }
-    return after / before;
-  };
-  EXPECT_NEAR(share_left("sketchml"), 0.85, 0.01);
-  EXPECT_NEAR(share_left("sketchml:q=512,r=32,rows=4,cols=0.05"), 0.91, 0.01);
-}
-
 TEST(SketchmlValues, AFewDifferentOnesAreExactWithoutCollisions) {
   const Floats same(300, -0.1F);
   EXPECT_EQ(round_trip("sketchml", same), same);
@@ -371,61 +322,6 @@ TEST(SketchmlValues, Limits) {
   EXPECT_EQ(round_trip("sketchml", {0x1p-149F, -0x1p-149F}), (Floats{0x1p-149F, -0x1p-149F}));
   EXPECT_EQ(round_trip("sketchml:rows=4,cols=1,q=2", {kMax, 0x1p-149F}), (Floats{kMax / 2, kMax / 2}))
       << "one bucket from end to end";
-}
-
-TEST(SketchmlResidual, HoldsWhatTheTableLost) {
-  const auto codec = codec_of("sketchml");
-  Floats residual = testing::normal_values(70000, 2);
-  const Floats in = testing::normal_values(residual.size(), 1);
-  Floats x(in.size());
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = in[i] + residual[i];
-  const Encoded part = *testing::encode(*codec, in, residual);
-  EXPECT_EQ(part.payload, testing::encode(*codec, x)->payload);
-  const Floats back = *testing::decode(*codec, part.view(), x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(residual[i], x[i] - back[i]) << i;
-}
-
-// Keys at random places: 10 bits, 8 more for each gap of 256 or more in a list that has an eighth of the
-// keys. The paper's 1.27 bytes a key are reached where an eighth of the elements has a value.
-TEST(SketchmlKeys, TakeTenBitsAndTheirLongGaps) {
-  for (const double density : {0.25, 0.125, 0.03, 0.001}) {
-    CounterRng random(8);
-    Pairs drawn;
-    for (std::uint32_t i = 0; i < 65536; ++i) {
-      const double gap = std::floor(std::log1p(-random.next_uniform()) / std::log1p(-density));
-      drawn.dimension += static_cast<std::uint64_t>(gap);
-      drawn.keys.push_back(static_cast<std::uint32_t>(drawn.dimension++));
-    }
-    drawn.values = testing::normal_values(drawn.keys.size(), 5);
-    const auto codec = codec_of("sketchml");
-    const TensorView view{drawn.values.data(), drawn.values.size(), DType::kF32, drawn.keys.data(),
-                          drawn.dimension};
-    const Encoded part = *testing::encode_view(*codec, view);
-    std::vector<Section> sections;
-    ASSERT_TRUE(codec->describe(part.view(), drawn.dimension, sections));
-    const auto keys = std::find_if(sections.begin(), sections.end(),
-                                   [](const Section& section) { return section.name == "keys"; });
-    ASSERT_NE(keys, sections.end());
-    const double bits = static_cast<double>(keys->bits) / static_cast<double>(drawn.keys.size());
-    const auto longer = [&](double than) { return std::exp(than * std::log1p(-density / 8)); };
-    EXPECT_NEAR(bits, 10 + 8 * longer(256) + 8 * longer(65536), 0.05) << density;
-    if (density >= 0.125) {
-      EXPECT_LE(bits, 8 * 1.27) << density;
-    }
-    RecordProperty(
-        "bits_" + std::to_string(density),
-        std::to_string(bits) + " of " + std::to_string(static_cast<double>(part.payload.size()) * 8 / 65536));
-  }
-}
-
-TEST(SketchmlSpecs, ParametersAreChecked) {
-  EXPECT_EQ(codec_of("sketchml")->spec(), "sketchml:q=256,r=8,rows=2,cols=0.3");
-  EXPECT_EQ(codec_of("sketchml:cols=1,rows=4,r=32,q=2")->spec(), "sketchml:q=2,r=32,rows=4,cols=1");
-  for (const char* spec : {"sketchml:q=1", "sketchml:q=100", "sketchml:q=1024", "sketchml:r=1",
-                           "sketchml:r=64", "sketchml:rows=0", "sketchml:rows=5", "sketchml:cols=0.04",
-                           "sketchml:cols=1.0000002", "sketchml:cols=nan"}) {
-    EXPECT_EQ(make_codec(spec).error().code, ErrorCode::kInvalidArgument) << spec;
-  }
 }
 
 // Bytes that sketchml must refuse: each rule of spec.md once.

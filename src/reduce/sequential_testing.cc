@@ -53,14 +53,6 @@ Named part_of(const std::string& name, const std::vector<float>& values, const O
           .elements_of_whole = values.size()};
 }
 
-void add_residuals(const Channel& channel, const std::string& name, const OwnedRange& part, double scale,
-                   std::vector<double>& sum) {
-  const auto residual = channel.residual(name, part.first);
-  for (std::size_t i = 0; i < residual.size(); ++i) {
-    sum[part.first + i] += scale * static_cast<double>(residual[i]);
-  }
-}
-
 class Sequential : public SequentialPattern {
  public:
   Sequential(int world, std::uint64_t most_elements) : world_(world), most_elements_(most_elements) {}
@@ -77,21 +69,10 @@ class Sequential : public SequentialPattern {
         mean_of_part({name, part, step}, shares, out);
       }
     }
-    for (const Kind& kind : kinds_) {
-      for (const auto& channel : kind.channels) channel->commit();
+    for (const ChannelList& kind : kinds_) {
+      for (const auto& each : kind) each->commit();
     }
     return result;
-  }
-
-  std::vector<double> waiting(std::size_t i) const override {
-    const std::string name = tensor_names()[i];
-    std::vector<double> sum(tensor_counts()[i], 0.0);
-    for (const OwnedRange& part : parts(name, tensor_counts()[i])) {
-      for (const Kind& kind : kinds_) {
-        for (const auto& channel : kind.channels) add_residuals(*channel, name, part, kind.weight, sum);
-      }
-    }
-    return sum;
   }
 
  protected:
@@ -107,11 +88,11 @@ class Sequential : public SequentialPattern {
   virtual void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
                             std::vector<float>& out) = 0;
 
-  // Channels of a reducer's first or second kind, whose residuals have this weight in the mean.
-  void add_kind(std::string_view codec, int count, std::size_t which, double weight) {
-    kinds_.push_back({channels_of(codec, count, which), weight});
+  // Channels of a reducer's first or second kind.
+  void add_kind(std::string_view codec, int count, std::size_t which) {
+    kinds_.push_back(channels_of(codec, count, which));
   }
-  Channel& channel(std::size_t kind, std::size_t which = 0) { return *kinds_[kind].channels[which]; }
+  Channel& channel(std::size_t kind, std::size_t which = 0) { return *kinds_[kind][which]; }
 
   float scale() const { return 1.0F / static_cast<float>(world_); }
 
@@ -119,19 +100,15 @@ class Sequential : public SequentialPattern {
   std::uint64_t most_elements_;
 
  private:
-  struct Kind {
-    ChannelList channels;
-    double weight;
-  };
-  std::vector<Kind> kinds_;
+  std::vector<ChannelList> kinds_;
 };
 
 class SequentialDirect final : public Sequential {
  public:
   SequentialDirect(std::string_view codec, int world, std::uint64_t most_elements)
       : Sequential(world, most_elements) {
-    add_kind(codec, world, 0, 1.0 / world);
-    add_kind(codec, 1, 1, 1.0);
+    add_kind(codec, world, 0);
+    add_kind(codec, 1, 1);
   }
 
  private:
@@ -151,7 +128,7 @@ class SequentialGather final : public Sequential {
  public:
   SequentialGather(std::string_view codec, int world, std::uint64_t most_elements)
       : Sequential(world, most_elements) {
-    add_kind(codec, world, 0, 1.0 / world);
+    add_kind(codec, world, 0);
   }
 
  private:
@@ -174,8 +151,8 @@ class SequentialGather final : public Sequential {
 class SequentialRing final : public Sequential {
  public:
   SequentialRing(std::string_view codec, int world) : Sequential(world, kRingMessageElements) {
-    add_kind(codec, world, 0, 1.0);
-    add_kind(codec, 1, 1, 1.0);
+    add_kind(codec, world, 0);
+    add_kind(codec, 1, 1);
   }
 
  private:
@@ -209,9 +186,9 @@ class SequentialHierarchical final : public Sequential {
  public:
   SequentialHierarchical(std::string_view codec, int world, int members)
       : Sequential(world, kPieceElements), groups_(world, members) {
-    add_kind(codec, groups_.count(), 0, 1.0);
-    add_kind(codec, 1, 1, 1.0);
-    add_kind("fp32", world, 2, 1.0);
+    add_kind(codec, groups_.count(), 0);
+    add_kind(codec, 1, 1);
+    add_kind("fp32", world, 2);
   }
 
  private:
@@ -354,18 +331,6 @@ std::vector<std::string> reducer_specs() {
        {"(fp32)", "(3lc)", "(gcomp)", "(layer2* step<1: onebit, layer2*: sbc, rest fp32)"}) {
     specs.push_back("hierarchical:group=2" + std::string(coded));
   }
-  return specs;
-}
-
-std::vector<std::string> reducer_specs_that_lose_nothing() {
-  std::vector<std::string> codecs;
-  for (const std::string& spec : every_spec()) {
-    const auto codec = make_codec(spec);
-    if ((*codec)->info().lossless || (*codec)->info().error_feedback) codecs.push_back(spec);
-  }
-  codecs.emplace_back("layer2* step<1: onebit, layer5*: int8, rest fp32");
-  std::vector<std::string> specs = with_every_pattern(codecs);
-  specs.emplace_back("hierarchical:group=2(3lc)");
   return specs;
 }
 

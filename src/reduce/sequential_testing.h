@@ -33,9 +33,6 @@ class SequentialPattern {
 
   // The means of a step, given every rank's tensors, with the first of the names above.
   virtual Tensors mean(const std::vector<Tensors>& inputs, std::uint64_t step) = 0;
-
-  // The sum over all channels of what they have not sent yet of tensor i, in the unit of the mean.
-  virtual std::vector<double> waiting(std::size_t i) const = 0;
 };
 
 // Of a spec with its pattern written out, such as "ring(int8)". Parts of `direct` and `gather` have at most
@@ -53,8 +50,5 @@ void expect_means(Reducer& reducer, const std::vector<Tensors>& means, Transport
 
 // "ring(fp32)" and the like: every pattern with codecs of every kind.
 std::vector<std::string> reducer_specs();
-
-// Of these, the ones whose residuals hold all that was not sent.
-std::vector<std::string> reducer_specs_that_lose_nothing();
 
 }  // namespace deltawire::testing

@@ -112,6 +112,8 @@ TEST(PeerTable, SettingsOfAnyLengthAreCompared) {
   EXPECT_NE(fitted_settings(text), fitted_settings(other));
   const Error error = settings_mismatch(1, fitted_settings(text), 0, fitted_settings(other));
   EXPECT_FALSE(has(error, "xxx")) << "the digests say it: " << error.text();
+  const std::string most(kSettingsMax - 1, 'x');
+  EXPECT_EQ(verdict_on_settings({most + "x", most + "x", most + "x", most + "y"}).suspect, 3);
 }
 
 // A connection of rank 2 on one stream, and its other end.

@@ -52,14 +52,18 @@ class Guarded {
   std::size_t begin_ = 0;
 };
 
-// A test of one target's kernels.
-class KernelsOfTarget : public ::testing::TestWithParam<TargetId> {
+// By target.
+class ThreelcKernels : public ::testing::TestWithParam<TargetId> {
  protected:
   void SetUp() override { testing::skip_unless_runnable(GetParam()); }
 
   const Kernels& reference_ = kernels_for(TargetId::kReference);
   const Kernels& kernels_ = kernels_for(GetParam());
 };
+
+INSTANTIATE_TEST_SUITE_P(Targets, ThreelcKernels, ::testing::ValuesIn(testing::beyond_reference()),
+                         testing::target_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreelcKernels);  // a build may have the reference alone
 
 // `share` of the values are large enough for m = 1 to be sent; among the others ties, zeros of both signs and
 // subnormals.
@@ -155,13 +159,7 @@ std::vector<std::vector<std::byte>> chunks_of(const Quantization& quantized, std
           chunk_of_mode(ChunkMode::kRice, rice)};
 }
 
-class ThreelcEncodeKernels : public KernelsOfTarget {};
-
-INSTANTIATE_TEST_SUITE_P(Targets, ThreelcEncodeKernels, ::testing::ValuesIn(testing::beyond_reference()),
-                         testing::target_name);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreelcEncodeKernels);  // a build may have the reference alone
-
-TEST_P(ThreelcEncodeKernels, Quantize) {
+TEST_P(ThreelcKernels, Quantize) {
   for (const std::uint32_t count : chunk_sizes()) {
     const std::vector<float> values = mixed_values(count, kShares[count % std::size(kShares)], count);
     const std::vector<float> residual = mixed_values(count, 0.01, count + 1);
@@ -190,7 +188,7 @@ std::vector<std::byte> bytes_with_runs(std::size_t size, std::uint64_t longest, 
   return bytes;
 }
 
-TEST_P(ThreelcEncodeKernels, ZeroRunsThereAndBack) {
+TEST_P(ThreelcKernels, ZeroRunsThereAndBack) {
   for (std::uint32_t i = 0; i < 1500; ++i) {
     const std::uint32_t size = i < 400 ? i + 1 : 1 + i * 2654435761U % 8192;
     constexpr std::uint64_t kLongest[] = {0, 1, 2, 5, 13, 16, 40, 100, 5000};
@@ -206,7 +204,7 @@ TEST_P(ThreelcEncodeKernels, ZeroRunsThereAndBack) {
   }
 }
 
-TEST_P(ThreelcEncodeKernels, RiceWithEveryParameterAndLimit) {
+TEST_P(ThreelcKernels, RiceWithEveryParameterAndLimit) {
   for (const std::uint32_t count : {1U, 63U, 64U, 65U, 1000U, 5000U, 40960U}) {
     for (const double share : kShares) {
       Quantization maps = drawn_maps(count, share, count);
@@ -233,12 +231,6 @@ TEST_P(ThreelcEncodeKernels, RiceWithEveryParameterAndLimit) {
   }
 }
 
-class ThreelcDecodeKernels : public KernelsOfTarget {};
-
-INSTANTIATE_TEST_SUITE_P(Targets, ThreelcDecodeKernels, ::testing::ValuesIn(testing::beyond_reference()),
-                         testing::target_name);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreelcDecodeKernels);  // a build may have the reference alone
-
 // Decodes into memory whose values' bits may be any: -0, and NaN that arithmetic would change.
 struct Decoded {
   Fault fault;
@@ -250,10 +242,11 @@ Decoded decode(const Kernels& kernels, const std::vector<std::byte>& chunk, std:
   Guarded<float> slot(count, offset, -0.0F);
   for (std::uint32_t i = 0; i < count; i += 3) slot.data()[i] = std::bit_cast<float>(0x7F800001U + i);
   for (std::uint32_t i = 1; i < count; i += 3) slot.data()[i] = 0.1F;
-  Guarded<std::byte> bytes(chunk.size(), offset, std::byte{0});
-  std::copy(chunk.begin(), chunk.end(), bytes.data());
+  std::vector<std::byte> bytes(offset % 64 + chunk.size());  // sanitizers see what is read behind them
+  std::copy(chunk.begin(), chunk.end(), bytes.end() - static_cast<std::ptrdiff_t>(chunk.size()));
   const DecodeTarget target{slot.data(), count, 0.3F, false, accumulate, streamed};
-  const Fault fault = kernels.decode({bytes.data(), static_cast<std::uint32_t>(chunk.size())}, target);
+  const Fault fault =
+      kernels.decode({bytes.data() + offset % 64, static_cast<std::uint32_t>(chunk.size())}, target);
   EXPECT_TRUE(slot.intact());
   return {fault, slot.values()};
 }
@@ -272,7 +265,31 @@ void expect_same_decoding(const Kernels& kernels, const std::vector<std::byte>& 
   }
 }
 
-TEST_P(ThreelcDecodeKernels, DecodeEverySize) {
+// Digits that aren't 0, behind gaps.
+struct Digits {
+  std::vector<float> values;
+
+  void append(std::uint64_t gap, bool negative) {
+    values.insert(values.end(), gap, 0.0F);
+    values.push_back(negative ? -1.0F : 1.0F);
+  }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(values.size()); }
+};
+
+Quantization maps_of(const Digits& digits) {
+  return quantize(kernels_for(TargetId::kReference), digits.values, digits.values, 0, 1, true);
+}
+
+void expect_same_coding(const Kernels& kernels, Quantization maps, std::uint32_t count, unsigned parameter,
+                        const std::vector<std::byte>& chunk) {
+  std::vector<std::byte> coded(chunk.size());
+  coded.resize(kernels.rice({maps.nonzero.data(), maps.negative.data()}, count,
+                            {maps.quantized.nonzeros, parameter}, coded.data(),
+                            static_cast<std::uint32_t>(coded.size())));
+  ASSERT_EQ(chunk_of_mode(ChunkMode::kRice, coded), chunk) << count << " parameter " << parameter;
+}
+
+TEST_P(ThreelcKernels, DecodeEverySize) {
   for (const std::uint32_t count : chunk_sizes()) {
     const double share = kShares[count % std::size(kShares)];
     for (const auto& chunk : chunks_of(drawn_maps(count, share, count), count, count % 16)) {
@@ -281,7 +298,7 @@ TEST_P(ThreelcDecodeKernels, DecodeEverySize) {
   }
 }
 
-TEST_P(ThreelcDecodeKernels, DecodeEveryDensityAndParameter) {
+TEST_P(ThreelcKernels, DecodeEveryDensityAndParameter) {
   for (const double share : kShares) {
     for (unsigned parameter = 0; parameter <= kRiceMaxParameter; ++parameter) {
       for (const auto& chunk : chunks_of(drawn_maps(5000, share, parameter), 5000, parameter)) {
@@ -292,56 +309,55 @@ TEST_P(ThreelcDecodeKernels, DecodeEveryDensityAndParameter) {
 }
 
 // Codes as long as they get before they are escapes, one or two in a row, then many short ones.
-TEST_P(ThreelcDecodeKernels, LongCodes) {
+TEST_P(ThreelcKernels, LongCodes) {
   for (unsigned i = 0; i < testing::whole_or_brief(330U, 110U); ++i) {
     const unsigned parameter = i % 11;
     CounterRng random(i);
-    std::vector<float> values;
-    while (values.size() < 20000) {
+    Digits digits;
+    while (digits.count() < 20000) {
       for (unsigned code = 0; code < 12; ++code) {
-        const bool is_long = code < 1 + i % 2 && values.size() < 30000;
+        const bool is_long = code < 1 + i % 2 && digits.count() < 30000;
         const std::uint64_t unary = 23 + random.next() % 16 / 15;
         const std::uint64_t short_gap = random.next() % 4 + (random.next() % 8 == 0 ? 16 : 0);
         const std::uint64_t long_gap = unary << parameter | random.next() % (1U << parameter);
-        const std::uint64_t gap = is_long ? long_gap : short_gap;
-        values.insert(values.end(), std::min<std::uint64_t>(gap, 9000), 0.0F);
-        values.push_back(random.next() % 2 == 0 ? 1.0F : -1.0F);
+        digits.append(std::min<std::uint64_t>(is_long ? long_gap : short_gap, 9000), random.next() % 2 != 0);
       }
     }
-    const auto count = static_cast<std::uint32_t>(values.size());
-    ASSERT_LE(count, kChunkElements);
-    Quantization maps = quantize(reference_, values, values, 0, 1, true);
-    const std::vector<std::byte> chunk = chunks_of(maps, count, parameter)[2];
+    ASSERT_LE(digits.count(), kChunkElements);
+    const Quantization maps = maps_of(digits);
+    const std::vector<std::byte> chunk = chunks_of(maps, digits.count(), parameter)[2];
     if (i < 33) {
-      ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, chunk, count));
+      ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, chunk, digits.count()));
     }
-    std::vector<std::byte> coded(chunk.size());
-    coded.resize(kernels_.rice({maps.nonzero.data(), maps.negative.data()}, count,
-                               {maps.quantized.nonzeros, parameter}, coded.data(),
-                               static_cast<std::uint32_t>(coded.size())));
-    ASSERT_EQ(chunk_of_mode(ChunkMode::kRice, coded), chunk) << parameter;
+    ASSERT_NO_FATAL_FAILURE(expect_same_coding(kernels_, maps, digits.count(), parameter, chunk));
   }
+}
+
+// A chunk that promises so many digits, and is filled with one byte.
+std::vector<std::byte> promising_chunk(unsigned parameter, std::uint32_t nonzeros, unsigned fill,
+                                       std::size_t bytes) {
+  std::vector<std::byte> chunk(bytes, static_cast<std::byte>(fill));
+  chunk[0] = static_cast<std::byte>(ChunkMode::kRice);
+  chunk[1] = static_cast<std::byte>(parameter);
+  chunk[2] = static_cast<std::byte>(nonzeros % 256);
+  chunk[3] = static_cast<std::byte>(nonzeros / 256);
+  return chunk;
 }
 
 // Positions that a stream of few bytes promises and doesn't have, and some outside the chunk: nothing else is
 // read or written, as the sanitizers see. Every other combination is left out, so that all of any three
 // remain; in brief a third of them is decoded.
-TEST_P(ThreelcDecodeKernels, PromisedPositions) {
+TEST_P(ThreelcKernels, PromisedPositions) {
   bool is_due = false;
   unsigned due = 0;
   for (const unsigned parameter : {0U, 1U, 7U, 15U}) {
     is_due = !is_due;  // the others have 100 combinations, an even number
     for (const std::uint32_t nonzeros : {40U, 700U, 3000U, 40960U}) {
       for (const unsigned fill : {0x00U, 0x55U, 0xAAU, 0xFEU, 0xFFU}) {
-        std::vector<std::byte> chunk(8, static_cast<std::byte>(fill));
-        chunk[0] = static_cast<std::byte>(ChunkMode::kRice);
-        chunk[1] = static_cast<std::byte>(parameter);
-        chunk[2] = static_cast<std::byte>(nonzeros % 256);
-        chunk[3] = static_cast<std::byte>(nonzeros / 256);
         for (const std::size_t bytes : {4U, 5U, 8U, 1000U, 8000U}) {
-          chunk.resize(bytes, static_cast<std::byte>(fill));
           is_due = !is_due;
           if (!is_due || due++ % testing::whole_or_brief(1U, 3U) != 0) continue;
+          const std::vector<std::byte> chunk = promising_chunk(parameter, nonzeros, fill, bytes);
           ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, chunk, kChunkElements));
         }
       }
@@ -349,7 +365,7 @@ TEST_P(ThreelcDecodeKernels, PromisedPositions) {
   }
 }
 
-TEST_P(ThreelcDecodeKernels, DigitsWithoutM) {
+TEST_P(ThreelcKernels, DigitsWithoutM) {
   for (const double share : {0.0, 0.01, 0.5}) {
     for (const auto& chunk : chunks_of(drawn_maps(1000, share, 3), 1000, 0)) {
       std::vector<float> slot(1000);
@@ -360,7 +376,7 @@ TEST_P(ThreelcDecodeKernels, DigitsWithoutM) {
   }
 }
 
-TEST_P(ThreelcDecodeKernels, ASplitRunIsRefusedInEveryPlace) {
+TEST_P(ThreelcKernels, ASplitRunIsRefusedInEveryPlace) {
   for (const int second : {121, 243, 255}) {
     for (std::uint32_t at = 0; at < 200; ++at) {
       std::vector<std::byte> codes(200, std::byte{7});
@@ -373,7 +389,7 @@ TEST_P(ThreelcDecodeKernels, ASplitRunIsRefusedInEveryPlace) {
   }
 }
 
-TEST_P(ThreelcDecodeKernels, EveryByte) {
+TEST_P(ThreelcKernels, EveryByte) {
   std::vector<std::byte> packed(256);
   for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::byte>(i % 243);
   expect_same_decoding(kernels_, chunk_of_mode(ChunkMode::kBase3, packed), 1280);
@@ -384,7 +400,7 @@ TEST_P(ThreelcDecodeKernels, EveryByte) {
   }
 }
 
-TEST_P(ThreelcDecodeKernels, DamagedChunks) {
+TEST_P(ThreelcKernels, DamagedChunks) {
   CounterRng random(11);
   for (const std::uint32_t count : {300U, 1000U, 3000U}) {
     for (const double share : kShares) {
@@ -403,58 +419,8 @@ TEST_P(ThreelcDecodeKernels, DamagedChunks) {
   }
 }
 
-class ThreelcRiceKernels : public KernelsOfTarget {};
-
-INSTANTIATE_TEST_SUITE_P(Targets, ThreelcRiceKernels, ::testing::ValuesIn(testing::beyond_reference()),
-                         testing::target_name);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreelcRiceKernels);  // a build may have the reference alone
-
-struct Digits {
-  std::vector<float> values;
-
-  void append(std::uint64_t gap, bool negative) {
-    values.insert(values.end(), gap, 0.0F);
-    values.push_back(negative ? -1.0F : 1.0F);
-  }
-  std::uint32_t count() const { return static_cast<std::uint32_t>(values.size()); }
-};
-
-Quantization maps_of(const Digits& digits) {
-  return quantize(kernels_for(TargetId::kReference), digits.values, digits.values, 0, 1, true);
-}
-
-Fault decode(const Kernels& kernels, const std::vector<std::byte>& chunk, bool accumulate, float fill,
-             std::vector<float>& slot) {
-  std::fill(slot.begin(), slot.end(), fill);
-  const DecodeTarget target{slot.data(), static_cast<std::uint32_t>(slot.size()), 0.3F, false, accumulate,
-                            false};
-  return kernels.decode({chunk.data(), static_cast<std::uint32_t>(chunk.size())}, target);
-}
-
-// Slots hold no byte more than the chunk's elements: sanitizers see what is written behind them.
-void expect_same_values(const Kernels& kernels, const std::vector<std::byte>& chunk, std::uint32_t count) {
-  std::vector<float> expected(count);
-  std::vector<float> found(count);
-  for (const bool accumulate : {false, true}) {
-    const Fault fault = decode(kernels_for(TargetId::kReference), chunk, accumulate, 0.1F, expected);
-    ASSERT_EQ(decode(kernels, chunk, accumulate, 0.1F, found), fault) << count;
-    if (fault == nullptr) {
-      ASSERT_TRUE(testing::same_bits(found, expected)) << count;
-    }
-  }
-}
-
-void expect_same_coding(const Kernels& kernels, Quantization maps, std::uint32_t count, unsigned parameter,
-                        const std::vector<std::byte>& chunk) {
-  std::vector<std::byte> coded(chunk.size());
-  coded.resize(kernels.rice({maps.nonzero.data(), maps.negative.data()}, count,
-                            {maps.quantized.nonzeros, parameter}, coded.data(),
-                            static_cast<std::uint32_t>(coded.size())));
-  ASSERT_EQ(chunk_of_mode(ChunkMode::kRice, coded), chunk) << count << " parameter " << parameter;
-}
-
 // Gaps around the shortest escape between short ones, often and seldom: they begin at every bit of a word.
-TEST_P(ThreelcRiceKernels, EscapesAmongDenseCodes) {
+TEST_P(ThreelcKernels, EscapesAmongDenseCodes) {
   for (std::uint64_t seed = 0; seed < testing::whole_or_brief(900U, 300U); ++seed) {
     const auto parameter = static_cast<unsigned>(seed % 3);
     const std::uint64_t rarity = seed / 3 % 3 == 0 ? 16 : 512;  // often none or a single one in a chunk
@@ -468,7 +434,7 @@ TEST_P(ThreelcRiceKernels, EscapesAmongDenseCodes) {
     }
     const Quantization maps = maps_of(digits);
     const std::vector<std::byte> chunk = chunks_of(maps, digits.count(), parameter)[2];
-    ASSERT_NO_FATAL_FAILURE(expect_same_values(kernels_, chunk, digits.count()));
+    ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, chunk, digits.count()));
     ASSERT_NO_FATAL_FAILURE(expect_same_coding(kernels_, maps, digits.count(), parameter, chunk));
   }
 }
@@ -476,7 +442,7 @@ TEST_P(ThreelcRiceKernels, EscapesAmongDenseCodes) {
 // Streams of every length: the last code ends at every bit of a word, some just where it ends. With a header
 // that says one digit more or less, a byte less or more, a bit set behind the end, and elements that end
 // before the last digit.
-TEST_P(ThreelcRiceKernels, LastCodes) {
+TEST_P(ThreelcKernels, LastCodes) {
   for (const unsigned parameter : {0U, 1U, 2U, 3U, 7U, 15U}) {
     CounterRng random(parameter);
     Digits digits;
@@ -490,39 +456,35 @@ TEST_P(ThreelcRiceKernels, LastCodes) {
       ASSERT_NO_FATAL_FAILURE(expect_same_coding(kernels_, maps, count, parameter, chunk));
       for (const std::uint32_t elements : {count, count + 1, count - 1, count / 2}) {
         if (elements == 0) continue;
-        ASSERT_NO_FATAL_FAILURE(expect_same_values(kernels_, chunk, elements));
+        ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, chunk, elements));
       }
       for (const int digits_more : {-1, 1}) {
         std::vector<std::byte> other = chunk;
         other[2] = static_cast<std::byte>(static_cast<int>(codes) + digits_more);
-        ASSERT_NO_FATAL_FAILURE(expect_same_values(kernels_, other, count));
+        ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, other, count));
       }
       std::vector<std::byte> other = chunk;
       other.back() |= std::byte{0x80};
-      ASSERT_NO_FATAL_FAILURE(expect_same_values(kernels_, other, count));
+      ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, other, count));
       other = chunk;
       other.pop_back();
-      ASSERT_NO_FATAL_FAILURE(expect_same_values(kernels_, other, count));
+      ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, other, count));
       other = chunk;
       other.insert(other.end(), 1 + codes % 20, std::byte{0});
-      ASSERT_NO_FATAL_FAILURE(expect_same_values(kernels_, other, count));
+      ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, other, count));
     }
   }
 }
 
 // Ones alone, zeros alone, and both in turn, behind a header that promises many digits: no kernel goes on for
 // ever, or beyond its memory.
-TEST_P(ThreelcRiceKernels, StreamsWithoutAnEnd) {
+TEST_P(ThreelcKernels, StreamsWithoutAnEnd) {
   for (unsigned parameter = 0; parameter <= 4; ++parameter) {
     for (const unsigned fill : {0x00U, 0xFFU, 0x01U, 0x7FU, 0xAAU}) {
       for (const std::uint32_t nonzeros : {1U, 3U, 64U, 2000U}) {
-        std::vector<std::byte> chunk(600, static_cast<std::byte>(fill));
-        chunk[0] = static_cast<std::byte>(ChunkMode::kRice);
-        chunk[1] = static_cast<std::byte>(parameter);
-        chunk[2] = static_cast<std::byte>(nonzeros % 256);
-        chunk[3] = static_cast<std::byte>(nonzeros / 256);
+        const std::vector<std::byte> chunk = promising_chunk(parameter, nonzeros, fill, 600);
         for (const std::uint32_t count : {2000U, 4000U, 40960U}) {
-          ASSERT_NO_FATAL_FAILURE(expect_same_values(kernels_, chunk, count));
+          ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, chunk, count));
         }
       }
     }

@@ -160,7 +160,6 @@ lint_steps() {
 bench_steps() {
   local name
   step "build" build release benchmarks
-  step "bench/rounds" build/release/bench/rounds
   for name in coding ddp_overhead exchanges; do
     step "bench/$name.py" .venv/bin/python "bench/$name.py"
   done

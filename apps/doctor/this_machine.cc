@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/control_groups.h"
-#include "base/os_error.h"
+#include "base/errors.h"
 #include "deltawire/workers.h"
 #include "transport/links/connection.h"
 #include "transport/tcp/address.h"

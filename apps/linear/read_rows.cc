@@ -15,7 +15,6 @@
 
 #include "base/disk_file.h"
 #include "base/errors.h"
-#include "base/os_error.h"
 
 namespace deltawire::linear {
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/environment.h"
-#include "base/os_error.h"
+#include "base/errors.h"
 
 namespace deltawire {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/os_error.h"
+#include "base/errors.h"
 
 namespace deltawire::elastic {
 namespace {

@@ -14,7 +14,6 @@
 
 #include "base/errors.h"
 #include "base/little_endian.h"
-#include "base/os_error.h"
 #include "patch/patch_stream.h"
 
 namespace deltawire::model {

@@ -7,7 +7,6 @@
 
 #include "base/errors.h"
 #include "base/little_endian.h"
-#include "base/os_error.h"
 #include "model/model.h"
 #include "patch/patch_stream.h"
 

@@ -9,7 +9,6 @@
 
 #include "base/errors.h"
 #include "base/mutex.h"
-#include "base/os_error.h"
 #include "reduce/reduce_queue.h"
 #include "reduce/session_calls.h"
 #include "reduce/wakeable_reducer.h"

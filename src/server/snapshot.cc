@@ -22,7 +22,6 @@
 #include "base/errors.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
-#include "base/os_error.h"
 
 namespace deltawire {
 namespace {

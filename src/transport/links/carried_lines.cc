@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
 #include "base/mutex.h"
-#include "base/os_error.h"
 #include "transport/links/connection.h"
 #include "transport/links/shared_link.h"
 #include "transport/process/fork_guard.h"

@@ -8,8 +8,8 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include "base/errors.h"
 #include "base/little_endian.h"
-#include "base/os_error.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {

@@ -9,7 +9,6 @@
 #include <sys/eventfd.h>
 
 #include "base/errors.h"
-#include "base/os_error.h"
 #include "transport/links/carried_lines.h"
 #include "transport/links/shaped_link.h"
 #include "transport/links/striped_link.h"

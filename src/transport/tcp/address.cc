@@ -11,7 +11,6 @@
 #include <netdb.h>
 
 #include "base/errors.h"
-#include "base/os_error.h"
 #include "base/spec_text.h"
 
 namespace deltawire {

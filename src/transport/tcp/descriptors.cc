@@ -9,7 +9,7 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
-#include "base/os_error.h"
+#include "base/errors.h"
 #include "transport/tcp/long_line.h"
 
 namespace deltawire {

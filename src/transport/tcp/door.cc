@@ -11,7 +11,6 @@
 
 #include "base/errors.h"
 #include "base/little_endian.h"
-#include "base/os_error.h"
 #include "transport/process/machine.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/descriptors.h"

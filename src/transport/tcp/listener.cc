@@ -6,7 +6,6 @@
 
 #include "base/environment.h"
 #include "base/errors.h"
-#include "base/os_error.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/local_socket.h"
 

@@ -9,7 +9,6 @@
 
 #include "base/environment.h"
 #include "base/errors.h"
-#include "base/os_error.h"
 #include "transport/tcp/descriptors.h"
 
 namespace deltawire {

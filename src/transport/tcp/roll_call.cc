@@ -5,7 +5,6 @@
 #include <cerrno>
 
 #include "base/errors.h"
-#include "base/os_error.h"
 #include "transport/process/machine.h"
 #include "transport/tcp/long_line.h"
 

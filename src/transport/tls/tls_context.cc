@@ -11,7 +11,6 @@
 #include <openssl/ssl.h>
 
 #include "base/errors.h"
-#include "base/os_error.h"
 #include "transport/tcp/address.h"
 
 namespace deltawire {

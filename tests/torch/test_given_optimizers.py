@@ -10,6 +10,7 @@ import pytest
 import torch
 from deltawire import _core
 from deltawire.torch.core.optimizer_rules import momentum_choice
+from deltawire.torch.core.optimizer_rules.factored_second_moment import FactoredSecondMoment
 from models import Net, backward, fingerprint, wrapped
 from ranks import attempted, results
 
@@ -132,10 +133,10 @@ def refused(rank, world_size, report):
     ddp, model = wrapped(Net()), Net()
     doors = {
         "topk": lambda given: deltawire.torch.register(ddp, "topk", optimizer=given),
-        "gcomp": lambda given: deltawire.torch.register(ddp, "gcomp", optimizer=given),
         "kept": lambda given: deltawire.torch.register(
             ddp, "topk", optimizer=given, momentum="optimizer"
         ),
+        "gcomp": lambda given: deltawire.torch.register(ddp, "gcomp", optimizer=given),
         "LocalSteps": lambda given: deltawire.torch.LocalSteps(model, given, "3lc", steps=2),
         "ParameterServer": lambda given: deltawire.torch.ParameterServer(
             model, given, "3lc", servers=1
@@ -145,6 +146,7 @@ def refused(rank, world_size, report):
         (name, says, attempted(lambda door=door, given=given: door(given)))
         for says, given in not_optimizers(model).items()
         for name, door in doors.items()
+        if "share" not in says or name not in ("topk", "kept")  # which take it
     ]
 
 
@@ -154,6 +156,46 @@ def test_what_is_no_optimizer_is_said_to_be_none():
             assert caught is not None, (name, says)
             kind, text, _ = caught
             assert kind == "DTypeError" and says in text and "\n" not in text, (name, caught)
+
+
+def shared_out(rank, world_size, report):
+    """Weights by ZeRO and without it, and what is shown of their tensors. Rows are not scaled where
+    a rank has not all second moments."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # it takes a while
+
+    makers = {
+        "topk:k=5%": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
+        "sbc:p=10%": (torch.optim.Adam, {"lr": 0.01}),
+        "step<1: fp32, rest 3lc": (torch.optim.AdamW, {"lr": 0.01}),
+    }
+    ends = []
+    for spec, (kind, settings) in makers.items():
+        for is_shared in (True, False):
+            model = wrapped(Net())
+            parameters = model.parameters()
+            if is_shared:
+                optimizer = ZeroRedundancyOptimizer(parameters, kind, **settings)
+            else:
+                optimizer = kind(parameters, **settings)
+            with (
+                pytest.MonkeyPatch.context() as patch,
+                contextlib.closing(
+                    deltawire.torch.register(model, spec, optimizer=optimizer)
+                ) as hook,
+            ):
+                if not is_shared:
+                    patch.setattr(FactoredSecondMoment, "scales_of", lambda *_: None)
+                for step in range(4):
+                    backward(model, rank, step)
+                    optimizer.step()
+                ends.append((fingerprint(model), str(hook.explain())))
+    return ends
+
+
+def test_shares_of_zero_are_stepped_as_the_whole_is():
+    one, other = results(shared_out, 2)
+    assert [weights for weights, _ in one] == [weights for weights, _ in other]
+    assert one[::2] == one[1::2]
 
 
 def masked(rank, world_size, report):

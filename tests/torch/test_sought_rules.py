@@ -178,7 +178,7 @@ def test_what_is_not_taken_is_said_in_words():
     for name, words in (
         ("amsgrad", "AdamW has amsgrad=True"),
         ("share", "the optimizers that step the model have 8 of 12 tensors"),
-        ("zero", "on each rank it steps a share"),
+        ("zero", "ZeroRedundancyOptimizer steps a share of the model"),
     ):
         ((text,), *_) = told[name]
         assert "AdamW's second moment" in text and "LeNet-5 lost 8 points" in text, name

@@ -138,11 +138,17 @@ def check_parameter(name: str, parameter: torch.Tensor) -> None:
     check_tensor(f"parameter '{name}'", parameter)
 
 
-def check_is_optimizer(optimizer: object, owner: str) -> None:
-    """Raises DTypeError for anything but a torch.optim.Optimizer that has the state of all its
-    parameters."""
+def steps_a_share(optimizer: object) -> bool:
+    """Whether it is a ZeroRedundancyOptimizer, which on each rank has an optimizer of a share of
+    the parameters, `optim`, that steps them."""
+    return any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__)
+
+
+def check_is_optimizer(optimizer: object, owner: str, *, may_share: bool = False) -> None:
+    """Raises DTypeError for anything but a torch.optim.Optimizer; and, unless it `may_share`, for
+    one that has not the state of all its parameters."""
     kind, advice = type(optimizer).__name__, ""
-    if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__):
+    if steps_a_share(optimizer) and not (may_share and getattr(optimizer, "optim", None)):
         raise wrong_type(
             f"{owner}: {kind} is not supported: on each rank it steps a share of the parameters, "
             "and no rank has the state of all; give an optimizer_class of all parameters itself, "
@@ -160,22 +166,26 @@ def check_is_optimizer(optimizer: object, owner: str) -> None:
     raise wrong_type(f"{owner} takes a torch.optim.Optimizer, not {kind}{advice}")
 
 
-def bare_optimizer(optimizer: object, owner: str) -> torch.optim.Optimizer:
+def bare_optimizer(
+    optimizer: object, owner: str, *, may_share: bool = False
+) -> torch.optim.Optimizer:
     """The optimizer that steps, out of wrappers that are optimizers themselves (Accelerate's,
     Lightning's). Raises like `check_is_optimizer`."""
-    check_is_optimizer(optimizer, owner)
+    check_is_optimizer(optimizer, owner, may_share=may_share)
     while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         optimizer = inner
-        check_is_optimizer(optimizer, owner)
+        check_is_optimizer(optimizer, owner, may_share=may_share)
     return optimizer
 
 
-def each_optimizer(given: object, owner: str) -> tuple[torch.optim.Optimizer, ...]:
+def each_optimizer(
+    given: object, owner: str, *, may_share: bool = False
+) -> tuple[torch.optim.Optimizer, ...]:
     """One, or those of a list. Raises like `check_is_optimizer`, and InvalidArgumentError for a
     tensor that two of them hold."""
     several = tuple(given) if isinstance(given, list | tuple) and given else (given,)
     for each in several:
-        check_is_optimizer(each, owner)
+        check_is_optimizer(each, owner, may_share=may_share)
     held = list(map(held_by, several))
     if sum(map(len, held)) > len(set().union(*held)):
         raise invalid(f"{owner}: two of the optimizers hold the same tensor; give each to one")
@@ -183,9 +193,9 @@ def each_optimizer(given: object, owner: str) -> tuple[torch.optim.Optimizer, ..
 
 
 def bare_optimizers(given: object, owner: str) -> tuple[torch.optim.Optimizer, ...]:
-    """As `each_optimizer`, out of their wrappers; () of None."""
-    several = () if given is None else each_optimizer(given, owner)
-    return tuple(bare_optimizer(each, owner) for each in several)
+    """As `each_optimizer`, out of their wrappers; () of None. They may share."""
+    several = () if given is None else each_optimizer(given, owner, may_share=True)
+    return tuple(bare_optimizer(each, owner, may_share=True) for each in several)
 
 
 def held_by(optimizer: torch.optim.Optimizer) -> set[int]:

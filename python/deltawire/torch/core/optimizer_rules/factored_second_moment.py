@@ -115,9 +115,10 @@ class FactoredSecondMoment(OptimizerRule):
         """By what the rows of its gradient are divided while they are coded, float32: the roots of
         their second moments, relative to the largest, as they were after the last step, alike on
         all ranks. So a step sends what moves weights most, of whatever row; else rows with large
-        gradients alone. None: one row, no second moment yet, or a codec that wants none."""
+        gradients alone. None: one row, no second moment yet or not on all ranks, or a codec that
+        wants none."""
         state = self._optimizer.state.get(parameter)
-        if not (state and lines.columns and self._advice.least_scale):
+        if self._is_share or not (state and lines.columns and self._advice.least_scale):
             return None
         roots = lines.of(self._known_of(state, parameter, lines).squares)[0].sqrt()
         return roots.div_(roots.max().clamp_(min=_TINY)).clamp_(min=self._advice.least_scale)

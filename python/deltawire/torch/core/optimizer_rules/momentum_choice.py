@@ -207,6 +207,11 @@ class SoughtRules(OptimizerRules):
 def _unasked(optimizer: torch.optim.Optimizer, model: CodedTensors) -> FactoredSecondMoment | None:
     """The factored rule of an optimizer that nobody gave for this; None: it needs none. Raises
     DeltawireError for one that can't be taken."""
+    if arguments.steps_a_share(optimizer):
+        raise invalid(
+            f"{type(optimizer).__name__} steps a share of the model on each rank: nothing is done "
+            "to it unasked"
+        )
     bare = (arguments.bare_optimizer(optimizer, "the optimizer that steps the model"),)
     fitted = fitted_to(bare, AS_RATE, model.spec, model.world_size)
     rules = _rules_of(*bare, model.by(fitted))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from deltawire import _core
-from deltawire.torch.core.arguments import held_by
+from deltawire.torch.core.arguments import held_by, steps_a_share
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 
@@ -31,7 +31,10 @@ class OptimizerRule(abc.ABC):
         """`advice`: what the table of codecs and optimizers says, whose constants the rule uses."""
         self.step = 0
         self._advice = advice
-        self._optimizer = optimizer
+        self._given = optimizer
+        # Of a ZeroRedundancyOptimizer the one that steps this rank's share.
+        self._is_share = steps_a_share(optimizer)
+        self._optimizer = optimizer.optim if self._is_share else optimizer
         self._coded = coded
         self._handle = None
         # One for all steps: torch.compile compiles a step for each optimizer that it sees.
@@ -40,12 +43,12 @@ class OptimizerRule(abc.ABC):
     @property
     def name(self) -> str:
         """For the comparison between ranks."""
-        return f"{type(self._optimizer).__name__}, {self._named}"
+        return f"{type(self._given).__name__}, {self._named}"
 
     @property
     def held(self) -> set[int]:
-        """id(parameter) of all that the optimizer steps."""
-        return held_by(self._optimizer)
+        """id(parameter) of all that the optimizer steps, on any rank."""
+        return held_by(self._given)
 
     def text(self) -> str:
         """What will happen, in one line."""
@@ -53,7 +56,7 @@ class OptimizerRule(abc.ABC):
         of_ours = self.held & coded.keys()
         changes = {
             self._change(group)
-            for group in self._optimizer.param_groups
+            for group in self._given.param_groups
             if self._applies_to(group) and not of_ours.isdisjoint(map(id, group["params"]))
         }
         since = f", from step {first} on," if first else ""
@@ -79,7 +82,7 @@ class OptimizerRule(abc.ABC):
         coded = self._coded.at(step)
         return {
             coded[id(parameter)]: self._shown(group, step)
-            for group in self._optimizer.param_groups
+            for group in self._given.param_groups
             if self._applies_to(group)
             for parameter in group["params"]
             if id(parameter) in coded

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 142_224,
+    "product code, lines": 142_174,
     "library (src, include, python), lines": 110_360,
-    "library, files": 758,
-    "of it python, lines": 31_531,
-    "lab, lines": 11_035,
-    "tests without golden files and traces, lines": 104_299,
-    "files tracked": 3_358,
+    "library, files": 704,
+    "of it python, lines": 31_570,
+    "lab, lines": 11_174,
+    "tests without golden files and traces, lines": 103_897,
+    "files tracked": 3_308,
 }
 
 

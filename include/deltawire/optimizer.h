@@ -129,6 +129,8 @@ DELTAWIRE_API Result<SignificanceCoefficients> significance_coefficients(const O
                                                                          std::uint64_t steps, bool has_first,
                                                                          bool has_second);
 
+struct FactoredStep;  // of parameter servers
+
 // Keeps the state of any number of named tensors and steps them; the caller owns the parameters.
 //
 // A step with key-value gradients is lazy, as torch.optim.SparseAdam's: an element without a key stays
@@ -155,6 +157,11 @@ class DELTAWIRE_API Optimizer {
   Status step(std::string_view tensor, std::span<float> parameters, std::span<const std::uint32_t> keys,
               std::span<const float> values);
   Status step(std::string_view tensor, std::span<float> parameters, const Pairs& gradient);
+
+  // The first of these by other settings of the same kind, as a rule of deltawire/optimizer_rules.h has them
+  // for the step (settings_by); with `factored`, Adam or AdamW by its second moment.
+  Status step_by(const OptimizerSettings& settings, std::string_view tensor, std::span<float> parameters,
+                 std::span<const float> gradient, const FactoredStep* factored = nullptr);
 
   // deltawire::significance with the tensor's moments, for its next step.
   Status significance(std::string_view tensor, std::span<const float> parameters, std::span<float> out) const;

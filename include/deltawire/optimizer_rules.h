@@ -84,6 +84,11 @@ struct OptimizerRule {
 DELTAWIRE_API OptimizerRule optimizer_rule(const SpecRule& rule, const OptimizerTraits& optimizer,
                                            OptimizerPlace place);
 
+// What a rule makes of an optimizer's settings in this step of a run (from 0). The rest of
+// kFactoredSecondMoment is whoever's who steps.
+DELTAWIRE_API OptimizerSettings settings_by(const OptimizerRule& rule, OptimizerSettings settings,
+                                            std::uint64_t step);
+
 // The warnings of a spec's rules, each once; where the table's rules are applied, of those that have none.
 DELTAWIRE_API std::vector<std::string> optimizer_warnings(const Spec& spec, const OptimizerTraits& optimizer,
                                                           OptimizerPlace place, bool rules_apply = false);

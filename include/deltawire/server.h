@@ -62,6 +62,11 @@ struct ServerOptions {
   // How many steps the servers may be ahead of what the slowest worker has received before they wait for it.
   // 1 or more.
   std::uint64_t max_lag = 16;
+
+  // The servers' optimizer, as make_server takes it: parts whose codec of gradients does not go with it are
+  // stepped by the rules of deltawire/optimizer_rules.h, and both directions' codecs are as these need them
+  // (fitted_to). Empty: all parts are stepped as the optimizer does.
+  std::string rules_of = {};
 };
 
 // A part of the model and the server that owns it.
@@ -198,15 +203,20 @@ class DELTAWIRE_API ParameterWorker {
 
 // `model`: dense float32 tensors with distinct names, copied; training begins with their values (the workers'
 // values are replaced). `optimizer`: as make_optimizer takes it; each part has its own state. This rank must
-// be below options.servers. Errors: kInvalidArgument, kUnsupportedDType, kLimit, those of make_channel and
-// make_optimizer.
+// be below options.servers, and options.rules_of be of this optimizer or empty. Errors: kInvalidArgument,
+// kUnsupportedDType, kLimit, those of make_channel and make_optimizer.
 DELTAWIRE_API Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> model,
                                                                    std::string_view optimizer,
                                                                    const ServerOptions& options,
                                                                    Transport& transport);
 
-// What to tell whoever starts such a run: where the optimizer doesn't go with the codecs of pushes
-// (deltawire/optimizer_rules.h). Servers step by no rule. Errors: those of make_channel and parse_optimizer.
+// The options with both directions' codecs as the rules of `rules_of` need them: what ranks send. Errors:
+// those of make_channel and parse_optimizer.
+DELTAWIRE_API Result<ServerOptions> fitted_to(ServerOptions options, int world_size);
+
+// What to tell whoever starts such a run: where the optimizer doesn't go with the codecs of pushes and no
+// rule is applied (ServerOptions::rules_of), and what training loses in spite of one. Errors: those of
+// make_channel and parse_optimizer.
 DELTAWIRE_API Result<std::vector<std::string>> server_warnings(std::string_view optimizer,
                                                                const ServerOptions& options);
 

@@ -136,7 +136,6 @@ void bind_rule_values(nb::module_& module) {
       .def_ro("beta1", &OptimizerRule::beta1, "The most that the optimizer keeps, with a rule of Adam's.")
       .def_ro("rate_share", &OptimizerRule::rate_share, "Of the learning rate.")
       .def_ro("pull", &OptimizerRule::pull, "How fine means are coded; 0: as the spec says.")
-      .def_ro("first_steps", &OptimizerRule::first_steps, "Of training, which are coded finer; 0: none.")
       .def_ro("most_rms", &OptimizerRule::most_rms,
               "Of a row's step, in units of the rate, with a factored second moment; or,")
       .def_ro("most_change", &OptimizerRule::most_change, "if that is more, relative to the tensor's own.")

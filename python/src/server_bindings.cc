@@ -1,4 +1,5 @@
 // Parameter servers and their workers, over a transport of their own.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -122,31 +123,44 @@ void make_serving(Worker* self, const Connection& link, const std::vector<Tensor
   new (self) Worker(transport, run_without_gil([&] { return make_worker(model, options, *transport); }));
 }
 
-void make_options(ServerOptions* self, int servers, int backup, std::string push, std::string pull,
-                  std::uint64_t min_elements, std::uint64_t seed, std::uint64_t staleness, bool drops_workers,
-                  int min_workers) {
-  new (self) ServerOptions{.servers = servers,
-                           .backup = backup,
+void make_options(ServerOptions* self, std::int64_t servers, std::int64_t backup, std::string push,
+                  std::string pull, std::uint64_t min_elements, std::uint64_t seed, std::uint64_t staleness,
+                  bool drops_workers, std::int64_t min_workers, std::string rules_of) {
+  const auto ranks = [](std::int64_t count) {
+    return static_cast<int>(std::min<std::int64_t>(count, 1 << 30));
+  };
+  new (self) ServerOptions{.servers = ranks(servers),
+                           .backup = ranks(backup),
                            .staleness = staleness,
                            .push = std::move(push),
                            .pull = std::move(pull),
                            .policy = {.min_elements = min_elements},
                            .seed = seed,
                            .on_worker_loss = drops_workers ? WorkerLoss::kDrop : WorkerLoss::kEnd,
-                           .min_workers = min_workers};
+                           .min_workers = ranks(min_workers),
+                           .rules_of = std::move(rules_of)};
 }
 
 void bind_options(nb::module_& module) {
   nb::class_<ServerOptions>(module, "ServerOptions", "What is the same on all ranks of a parameter server.")
       .def("__init__", &make_options, "servers"_a, "backup"_a, "push"_a, "pull"_a, "min_elements"_a,
-           "seed"_a = 0, "staleness"_a = 0, "drops_workers"_a = false, "min_workers"_a = 1);
+           "seed"_a = 0, "staleness"_a = 0, "drops_workers"_a = false, "min_workers"_a = 1, "rules_of"_a = "")
+      .def(
+          "fitted_to",
+          [](const ServerOptions& self, int world_size) {
+            return value_or_raise(fitted_to(self, world_size));
+          },
+          "world_size"_a, "With the codecs that are sent among so many ranks.")
+      .def_ro("push", &ServerOptions::push)
+      .def_ro("pull", &ServerOptions::pull);
   module.def(
       "server_warnings",
       [](std::string_view optimizer, const ServerOptions& options) {
         return value_or_raise(server_warnings(optimizer, options));
       },
       "optimizer"_a, "options"_a,
-      "Where the optimizer doesn't go with the codecs of pushes, a sentence each.");
+      "Where the optimizer doesn't go with the codecs of pushes and no rule is applied, and what training "
+      "loses in spite of one, a sentence each.");
   nb::class_<ServerCounts>(module, "ServerCounts", "What a rank of a parameter server has done.")
       .def_ro("steps", &ServerCounts::steps)
       .def_ro("encodes", &ServerCounts::encodes, "Of parts, by this server.")

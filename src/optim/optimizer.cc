@@ -10,6 +10,7 @@
 #include "base/float_environment.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
+#include "optim/factored_step.h"
 #include "optim/step_rules.h"
 
 namespace deltawire {
@@ -88,14 +89,26 @@ Result<Optimizer::TensorState*> Optimizer::state_for(std::string_view tensor, st
 
 Status Optimizer::step(std::string_view tensor, std::span<float> parameters,
                        std::span<const float> gradient) {
+  return step_by(settings_, tensor, parameters, gradient);
+}
+
+Status Optimizer::step_by(const OptimizerSettings& settings, std::string_view tensor,
+                          std::span<float> parameters, std::span<const float> gradient,
+                          const FactoredStep* factored) {
+  assert(settings.kind == settings_.kind);
   if (gradient.size() != parameters.size()) {
     return count_differs(tensor, "gradients", gradient.size(), parameters.size());
   }
   ASSIGN_OR_RETURN(const auto state, state_for(tensor, parameters.size()));
-  step_tensor(settings_,
-              {parameters.data(), state->first.data(), state->second.data(), gradient.data(), nullptr,
-               gradient.size()},
-              ++state->steps);
+  const StepArrays arrays{parameters.data(), state->first.data(), state->second.data(), gradient.data(),
+                          nullptr,           gradient.size()};
+  ++state->steps;
+  if (factored != nullptr) {
+    const FloatEnvironment environment;
+    step_adam_factored(settings, arrays, state->steps, *factored);
+  } else {
+    step_tensor(settings, arrays, state->steps);
+  }
   return {};
 }
 

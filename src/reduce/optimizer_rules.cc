@@ -111,6 +111,10 @@ std::string first_advice(const OptimizerTraits& optimizer, OptimizerPlace place,
   if (has_rule && place == OptimizerPlace::kRegister) {
     return "Write register(model, spec, optimizer=optimizer); or " + std::string(otherwise);
   }
+  if (has_rule && place == OptimizerPlace::kServer) {
+    return "Let servers step by its rule (momentum=\"rate\"; in C++ ServerOptions::rules_of); or " +
+           std::string(otherwise);
+  }
   if (has_rule && place == OptimizerPlace::kLocalSteps) {
     return "Under DistributedDataParallel or FSDP2, give register optimizer=; or " + std::string(otherwise);
   }
@@ -326,6 +330,23 @@ OptimizerRule optimizer_rule(const SpecRule& rule, const OptimizerTraits& optimi
   }
   if (rule.momentum > 0 && optimizer.momentum > 0) found.warning = of_momentum_twice(rule, optimizer);
   return found;
+}
+
+OptimizerSettings settings_by(const OptimizerRule& rule, OptimizerSettings settings, std::uint64_t step) {
+  switch (rule.rule) {
+    case StepRule::kAsItIs: break;
+    case StepRule::kMomentumAsRate:
+      if (settings.momentum <= 0 || settings.momentum >= 1) break;
+      settings.learning_rate *= MomentumRate{settings.momentum, settings.dampening}.times(step);
+      settings.momentum = settings.dampening = 0;
+      break;
+    case StepRule::kWithoutFirstMoment:
+      if (settings.beta1 > 0) settings.learning_rate *= rule.rate_share;
+      settings.beta1 = 0;
+      break;
+    case StepRule::kFactoredSecondMoment: settings.beta1 = std::min(settings.beta1, rule.beta1); break;
+  }
+  return settings;
 }
 
 std::vector<std::string> optimizer_warnings(const Spec& spec, const OptimizerTraits& optimizer,

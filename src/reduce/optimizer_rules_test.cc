@@ -131,7 +131,7 @@ TEST(OptimizerRules, SayWhatIsLostAndWhatToWrite) {
                 .warning.find("Leave its momentum out and write register(model, spec, optimizer=optimizer);"),
             std::string::npos);
   EXPECT_NE(rule_of("3lc", adamw, OptimizerPlace::kServer)
-                .warning.find("Take topk:k=1%, with beta1=0 and 0.75 times"),
+                .warning.find("; or take topk:k=1%, with beta1=0 and 0.75 times"),
             std::string::npos);
   const std::string rmsprop = rule_of("3lc", OptimizerTraits::named("RMSprop", 0, 0)).warning;
   EXPECT_NE(rmsprop.find("not measured; under AdamW LeNet-5 lost 8 points"), std::string::npos) << rmsprop;
@@ -139,7 +139,9 @@ TEST(OptimizerRules, SayWhatIsLostAndWhatToWrite) {
   EXPECT_EQ(
       rule_of("sbc", sgd, OptimizerPlace::kServer).warning,
       "'sbc:p=0.01' sends most of a gradient in later steps, and the momentum=0.9 of SGD "
-      "multiplies what arrives: such runs diverged (docs/results/training/late-codecs.md). Give SGD "
+      "multiplies what arrives: such runs diverged (docs/results/training/late-codecs.md). Let servers step "
+      "by "
+      "its rule (momentum=\"rate\"; in C++ ServerOptions::rules_of); or give SGD "
       "momentum=0 and 5 times the learning rate; or momentum=0, and the momentum before the codec, as in "
       "'dgc' or '... with momentum=0.9'; or exchange after several local steps (LocalSteps)");
   EXPECT_EQ(
@@ -244,6 +246,35 @@ TEST(OptimizerRules, KnowTheCoresOwnOptimizers) {
   EXPECT_EQ(of(OptimizerKind::kRmsProp).family, kRmsProp);
   EXPECT_EQ(of(OptimizerKind::kAdam).beta1, 0.7);
   EXPECT_EQ(of(OptimizerKind::kAdamW).name, "AdamW");
+}
+
+// As it is for an optimizer that has nothing to change.
+TEST(OptimizerRules, ChangeSettings) {
+  const auto changed = [](StepRule rule, OptimizerSettings settings) {
+    OptimizerRule of;
+    of.rule = rule;
+    of.beta1 = 0.5;
+    of.rate_share = 0.75;
+    return settings_by(of, settings, 200);
+  };
+  const OptimizerSettings momentum{
+      .kind = OptimizerKind::kMomentum, .learning_rate = 1, .momentum = 0.9, .dampening = 0.5};
+  const OptimizerSettings adam{.kind = OptimizerKind::kAdam, .learning_rate = 1, .beta1 = 0.9, .beta2 = 0.99};
+  const OptimizerSettings as_rate = changed(StepRule::kMomentumAsRate, momentum);
+  EXPECT_NEAR(as_rate.learning_rate, 0.5 * 7.5, 1e-6);
+  EXPECT_EQ(as_rate.momentum + as_rate.dampening, 0);
+  OptimizerSettings without = adam;
+  without.learning_rate = 0.75;
+  without.beta1 = 0;
+  EXPECT_EQ(changed(StepRule::kWithoutFirstMoment, adam), without);
+  EXPECT_EQ(changed(StepRule::kFactoredSecondMoment, adam).beta1, 0.5);
+  for (const StepRule rule : {StepRule::kMomentumAsRate, StepRule::kWithoutFirstMoment, StepRule::kAsItIs}) {
+    const OptimizerSettings plain{.kind = OptimizerKind::kAdam, .learning_rate = 1, .beta1 = 0};
+    EXPECT_EQ(changed(rule, plain), plain);
+  }
+  OptimizerSettings low = adam;
+  low.beta1 = 0.2;
+  EXPECT_EQ(changed(StepRule::kFactoredSecondMoment, low), low);
 }
 
 TEST(OptimizerRules, MomentumAsARateRisesAndThenStays) {

@@ -21,6 +21,7 @@ PartServer::PartServer(ServerRun& run, std::size_t number, std::vector<float> va
     : run_(run),
       number_(number),
       key_(run.model.name(part()) + "@" + std::to_string(part().first)),
+      lines_(run.model, number, run.rules, run.options.staleness == 0),
       view_(std::move(values)),
       master_(view_),
       pushes_(run.workers),
@@ -33,6 +34,7 @@ void PartServer::load(std::vector<float> view, std::vector<float> master) {
 }
 
 Status PartServer::open() {
+  RETURN_IF_ERROR(scale_rows(run_.step));
   ASSIGN_OR_RETURN(const SharedBytes view, encode_view(run_.step));
   pulls_.begin(run_.step, view);
   for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
@@ -46,7 +48,8 @@ void PartServer::post(std::size_t worker) {
   // Rules may give a later step another codec.
   const Named whole = named(view_.data());
   const std::uint64_t bound = std::max(run_.push->message_bound(std::span(&whole, 1), run_.step),
-                                       run_.push->message_bound(std::span(&whole, 1), run_.step + 1));
+                                       run_.push->message_bound(std::span(&whole, 1), run_.step + 1)) +
+                              lines_.bound();
   const MutBytes room = pushes_.room(worker, bound);
   pushes_.await(worker, run_.transport.post_recv(run_.workers.rank_of(worker),
                                                  run_.model.tag(number_, Way::kPush), room));
@@ -85,7 +88,11 @@ Status PartServer::refuse(std::size_t worker, const Error& error) {
 
 Status PartServer::decode(std::size_t worker, Bytes push, Into into, float scale) {
   const Named mean = named(run_.gradient.data());
-  const MessageId id = run_.model.message(number_, Way::kPush, run_.step, run_.workers.rank_of(worker));
+  const int rank = run_.workers.rank_of(worker);
+  if (lines_.has_squares(run_.step, *run_.push)) {
+    ASSIGN_OR_RETURN(push, lines_.decode_squares(push, run_.step, rank, into, scale));
+  }
+  const MessageId id = run_.model.message(number_, Way::kPush, run_.step, rank);
   return run_.push->decode(push, std::span(&mean, 1), id, into, scale);
 }
 
@@ -97,7 +104,10 @@ Result<bool> PartServer::average() {
     RETURN_IF_ERROR(refuse(bad->worker, bad->error));
     if (!pushes_.has_enough()) return false;
   }
-  if (pushes_.is_empty()) std::ranges::fill(run_.gradient, 0.0F);
+  if (pushes_.is_empty()) {
+    std::ranges::fill(run_.gradient, 0.0F);
+    lines_.clear_squares();
+  }
   pushes_.end_step();
   for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
     if (pushes_.has_counted(worker) && !run_.workers.is_dropped(worker)) post(worker);
@@ -108,7 +118,9 @@ Result<bool> PartServer::average() {
 Status PartServer::change() {
   const std::span gradient(run_.gradient.data(), view_.size());
   assert(master_.size() == view_.size() && gradient.size() <= run_.gradient.size());
-  RETURN_IF_ERROR(run_.optimizer.step(key_, master_, gradient));
+  lines_.multiply_rows(gradient);
+  RETURN_IF_ERROR(step_optimizer());
+  RETURN_IF_ERROR(scale_rows(run_.step + 1));
   const Named change = named(gradient.data());
   // With what waits in the residual this is what the view lacks, now: so no rounding of earlier steps stays.
   const std::span<const float> residual = run_.pull->residual(change.name, change.first);
@@ -121,8 +133,7 @@ Status PartServer::change() {
   ++run_.counts.encodes;
   const Named view = named(view_.data());
   RETURN_IF_ERROR(run_.pull->decode(pieces, std::span(&view, 1), id, Into::kAccumulate, 1.0F));
-  pulls_.add(std::make_shared<const std::vector<std::byte>>(joined(pieces)),
-             [this](std::size_t worker) { return pushes_.has_counted(worker); });
+  pulls_.add(with_scales(pieces), [this](std::size_t worker) { return pushes_.has_counted(worker); });
   return send();
 }
 
@@ -138,7 +149,35 @@ Result<SharedBytes> PartServer::encode_view(std::uint64_t version) {
                    run_.whole->encode(std::span(&view, 1), run_.model.message(number_, Way::kModel, version,
                                                                               run_.transport.rank())));
   run_.whole->commit();
-  return std::make_shared<const std::vector<std::byte>>(joined(pieces));
+  return with_scales(pieces);
+}
+
+// With the mean of this step's pushes, in ServerRun::gradient.
+Status PartServer::step_optimizer() {
+  const std::span<const float> gradient(run_.gradient.data(), view_.size());
+  const OptimizerRule& rule = lines_.rule(run_.step, *run_.push);
+  const OptimizerSettings settings = settings_by(rule, run_.optimizer.settings(), run_.step);
+  if (rule.rule != StepRule::kFactoredSecondMoment) {
+    return run_.optimizer.step_by(settings, key_, master_, gradient);
+  }
+  const FactoredStep factored = lines_.factored(rule);
+  return run_.optimizer.step_by(settings, key_, master_, gradient, &factored);
+}
+
+Status PartServer::scale_rows(std::uint64_t step) {
+  lines_.clear_scales();
+  scales_.clear();
+  if (!lines_.has_scales(step, *run_.push)) return {};
+  ASSIGN_OR_RETURN(scales_,
+                   lines_.encode_scales(run_.optimizer.moments(key_).second, step, run_.transport.rank(),
+                                        lines_.rule(step, *run_.push).least_scale));
+  return {};
+}
+
+SharedBytes PartServer::with_scales(std::span<const Bytes> pieces) const {
+  std::vector<Bytes> all{Bytes(scales_)};
+  all.insert(all.end(), pieces.begin(), pieces.end());
+  return std::make_shared<const std::vector<std::byte>>(joined(all));
 }
 
 Status PartServer::send() {

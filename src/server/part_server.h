@@ -13,6 +13,7 @@
 #include "server/pull_queue.h"
 #include "server/push_collector.h"
 #include "server/served_model.h"
+#include "server/served_rules.h"
 
 namespace deltawire {
 
@@ -23,6 +24,7 @@ struct ServerRun {
   ServerOptions options;
   Transport& transport;
   WorkerGroup workers;
+  ServedRules rules;
   std::unique_ptr<Channel> push = {};  // decodes
   std::unique_ptr<Channel> pull = {};
   std::unique_ptr<Channel> whole = {};  // of views, as they are
@@ -85,6 +87,9 @@ class PartServer {
   Status take(std::size_t worker);
   Status refuse(std::size_t worker, const Error& error);
   Status decode(std::size_t worker, Bytes push, Into into, float scale);
+  Status step_optimizer();
+  Status scale_rows(std::uint64_t step);
+  SharedBytes with_scales(std::span<const Bytes> pieces) const;
   Result<SharedBytes> encode_view(std::uint64_t version);
   Status send_next(std::size_t worker);
   void send(std::size_t worker, const Pull& pull);
@@ -93,8 +98,10 @@ class PartServer {
   ServerRun& run_;
   std::size_t number_;
   std::string key_;  // the optimizer's
+  PartLines lines_;
   std::vector<float> view_;
   std::vector<float> master_;
+  std::vector<std::byte> scales_;  // of the next pushes' rows, as a message; empty: they have none
   PushCollector pushes_;
   PullQueue pulls_;
 };

@@ -25,7 +25,7 @@ void PartWorker::post() {
   const std::uint64_t change = pull_head_bytes(1) + run_.pull->message_bound(std::span(&whole, 1), steps_);
   const std::uint64_t model = pull_head_bytes(std::min<std::uint64_t>(kVerdictsMax, run_.options.max_lag)) +
                               run_.whole->message_bound(std::span(&whole, 1), steps_);
-  memory_.resize(std::max<std::size_t>(memory_.size(), std::max(change, model)));
+  memory_.resize(std::max<std::size_t>(memory_.size(), std::max(change, model) + lines_.bound()));
   receive_ = run_.transport.post_recv(part().server, run_.model.tag(number_, Way::kPull), memory_);
 }
 
@@ -45,6 +45,7 @@ Status PartWorker::fetch(const PartWorker& first, Deadline deadline) {
                     part().server);
   }
   RETURN_IF_ERROR(replace(pull->body, step));
+  lines_.change_scales({}, held_);
   steps_ = pushes_ = step;
   post();
   return {};
@@ -52,9 +53,12 @@ Status PartWorker::fetch(const PartWorker& first, Deadline deadline) {
 
 Status PartWorker::replace(Bytes body, std::uint64_t version) {
   const Named whole = named(values_);
-  const Status fetched = run_.whole->decode(body, std::span(&whole, 1),
-                                            run_.model.message(number_, Way::kModel, version, part().server),
-                                            Into::kOverwrite, 1.0F);
+  const Result<Bytes> model = lines_.take_scales(body, version, part().server, *channel_);
+  const Status fetched =
+      !model ? tl::unexpected<Error>(model.error())
+             : run_.whole->decode(*model, std::span(&whole, 1),
+                                  run_.model.message(number_, Way::kModel, version, part().server),
+                                  Into::kOverwrite, 1.0F);
   if (!fetched) return blame(part().server, "the model", fetched.error());
   return {};
 }
@@ -64,6 +68,10 @@ Status PartWorker::push(std::span<const float> gradient) {
   assert(held_.empty() || held_.size() == part().count);
   assert(pushes_ <= run_.step);
   const std::span input(run_.input.data(), gradient.size());
+  std::vector<std::byte> beside;
+  if (lines_.has_squares(run_.step, *channel_)) {
+    ASSIGN_OR_RETURN(beside, lines_.encode_squares(gradient, run_.step, run_.transport.rank()));
+  }
   std::ranges::copy(gradient, input.begin());
   for (std::size_t i = 0; i < held_.size(); ++i) input[i] += held_[i];
   held_.clear();
@@ -75,11 +83,13 @@ Status PartWorker::push(std::span<const float> gradient) {
     ++run_.counts.late_pushes;
     return {};
   }
+  lines_.divide_rows(input);
   const Named whole = named(input.data());
   const MessageId id = run_.model.message(number_, Way::kPush, run_.step, run_.transport.rank());
   ASSIGN_OR_RETURN(const auto pieces, channel_->encode(std::span(&whole, 1), id));
   Unanswered& push = unanswered_.emplace_back();
   push.step = run_.step;
+  push.beside = std::move(beside);
   if (run_.options.staleness > 0) {
     push.copy = joined(pieces);
     push.pieces.assign(1, push.copy);
@@ -88,8 +98,15 @@ Status PartWorker::push(std::span<const float> gradient) {
     push.pieces.assign(pieces.begin(), pieces.end());
   }
   for (const Bytes piece : push.pieces) run_.counts.push_bytes += piece.size();
-  push.send = run_.transport.post_send(part().server, run_.model.tag(number_, Way::kPush), push.pieces);
+  run_.counts.push_bytes += push.beside.size();
+  send(push);
   return {};
+}
+
+void PartWorker::send(Unanswered& push) {
+  std::vector<Bytes> all{Bytes(push.beside)};
+  all.insert(all.end(), push.pieces.begin(), push.pieces.end());
+  push.send = run_.transport.post_send(part().server, run_.model.tag(number_, Way::kPush), all);
 }
 
 Status PartWorker::advance(std::uint64_t steps, Deadline deadline) {
@@ -115,7 +132,7 @@ void PartWorker::skip() {
   const SkipMessage message = skip_message(steps_);
   none.copy.assign(message.begin(), message.end());
   none.pieces.assign(1, none.copy);
-  none.send = run_.transport.post_send(part().server, run_.model.tag(number_, Way::kPush), none.pieces);
+  send(none);
 }
 
 Status PartWorker::apply(Deadline deadline) {
@@ -130,14 +147,18 @@ Status PartWorker::apply(Deadline deadline) {
     ++run_.counts.whole_models;
   } else {
     const Named whole = named(values_);
-    const Status added = run_.pull->decode(pull->body, std::span(&whole, 1),
-                                           run_.model.message(number_, Way::kPull, steps_, part().server),
-                                           Into::kAccumulate, 1.0F);
+    const Result<Bytes> change = lines_.take_scales(pull->body, steps_ + 1, part().server, *channel_);
+    const Status added =
+        !change ? tl::unexpected<Error>(change.error())
+                : run_.pull->decode(*change, std::span(&whole, 1),
+                                    run_.model.message(number_, Way::kPull, steps_, part().server),
+                                    Into::kAccumulate, 1.0F);
     if (!added) return blame(part().server, "a pull", added.error());
   }
   for (std::uint64_t at = 0; at < pull->steps(); ++at) {
     RETURN_IF_ERROR(settle(steps_ + at, pull->verdict(at), deadline));
   }
+  lines_.change_scales(channel_->residual(run_.model.name(part()), part().first), held_);
   steps_ += pull->steps();
   post();
   return {};
@@ -173,7 +194,10 @@ Status PartWorker::hold(const Unanswered& push) {
   held_.resize(part().count);
   const Named whole = named(held_.data());
   const MessageId id = run_.model.message(number_, Way::kPush, push.step, run_.transport.rank());
-  return channel_->decode(push.pieces, std::span(&whole, 1), id, Into::kAccumulate, 1.0F);
+  RETURN_IF_ERROR(channel_->decode(push.pieces, std::span(&whole, 1), id, Into::kAccumulate, 1.0F));
+  // Without staleness, which has no scales, the push took along all that was held.
+  lines_.multiply_rows(held_);
+  return {};
 }
 
 void PartWorker::add_residual(std::span<float> sum) const {
@@ -181,7 +205,10 @@ void PartWorker::add_residual(std::span<float> sum) const {
     assert(waits.size() <= sum.size());
     for (std::size_t i = 0; i < waits.size(); ++i) sum[i] += waits[i];
   };
-  add(channel_->residual(run_.model.name(part()), part().first));
+  const std::span<const float> residual = channel_->residual(run_.model.name(part()), part().first);
+  std::vector<float> scaled(residual.begin(), residual.end());
+  if (!scaled.empty()) lines_.multiply_rows(scaled);
+  add(scaled);
   add(held_);
 }
 

@@ -13,6 +13,7 @@
 #include "deltawire/server.h"
 #include "server/saved_state.h"
 #include "server/served_model.h"
+#include "server/served_rules.h"
 
 namespace deltawire {
 
@@ -23,6 +24,7 @@ struct WorkerRun {
   ServedModel model;
   ServerOptions options;
   Transport& transport;
+  ServedRules rules;
   std::unique_ptr<Channel> pull = {};   // decodes
   std::unique_ptr<Channel> whole = {};  // likewise, parts as they are
   std::vector<float> input = {};        // of the part that pushes
@@ -49,7 +51,11 @@ class PartWorker {
 
   // `number` is the part's place in the model; `values` are its parameters, which pulls change.
   PartWorker(WorkerRun& run, std::size_t number, float* values, std::unique_ptr<Channel> channel)
-      : run_(run), number_(number), values_(values), channel_(std::move(channel)) {}
+      : run_(run),
+        number_(number),
+        values_(values),
+        channel_(std::move(channel)),
+        lines_(run.model, number, run.rules, run.options.staleness == 0) {}
 
   const ServedPart& part() const noexcept { return run_.model.parts()[number_]; }
   Named named(float* values) const noexcept { return run_.model.part_of(part(), values); }
@@ -94,11 +100,13 @@ class PartWorker {
   struct Unanswered {
     std::uint64_t step = 0;
     Handle send = Handle::kNone;
+    std::vector<std::byte> beside;  // before the pieces
     std::vector<std::byte> copy;
     std::vector<Bytes> pieces;
     bool skips = false;  // the bytes are a SkipMessage, not a push
   };
 
+  void send(Unanswered& push);
   Status replace(Bytes body, std::uint64_t version);
   Status settle(std::uint64_t step, PushVerdict verdict, Deadline deadline);
   Status end(Deadline deadline);
@@ -109,8 +117,9 @@ class PartWorker {
   std::size_t number_;
   float* values_;
   std::unique_ptr<Channel> channel_;
-  // What was pushed too late, as its servers would have decoded it. Leaves with the next push; empty:
-  // nothing.
+  PartLines lines_;
+  // What was pushed too late, as its servers would have decoded it, and what PartLines::change_scales adds.
+  // Leaves with the next push; empty: nothing.
   std::vector<float> held_;
   std::vector<std::byte> memory_;
   Handle receive_ = Handle::kNone;

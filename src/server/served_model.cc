@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <string_view>
 
@@ -16,8 +18,35 @@ namespace {
 // A worker keeps the pushes of this many steps until they are answered.
 constexpr std::uint64_t kStalenessMax = 1024;
 
-Status check(std::span<const Named> model, const ServerOptions& options, const Transport& transport) {
-  const int world = transport.world_size();
+Status check_model(std::span<const Named> model) {
+  std::set<std::string_view> names;
+  for (const Named& tensor : model) {
+    const std::string name = "tensor '" + std::string(tensor.name) + "'";
+    if (tensor.tensor.dtype != DType::kF32) {
+      return fail(ErrorCode::kUnsupportedDType, name + " is " + std::string(dtype_name(tensor.tensor.dtype)) +
+                                                    "; parameter servers take float32");
+    }
+    if (tensor.tensor.has_keys() || tensor.first != 0 || tensor.elements_of_whole != 0) {
+      return invalid(name + " is no whole dense tensor");
+    }
+    const auto& dims = tensor.tensor.dims;
+    if (!dims.empty() && std::accumulate(dims.begin(), dims.end(), std::uint64_t{1}, std::multiplies()) !=
+                             tensor.tensor.count) {
+      return invalid(name + " has dims of another product than its number of elements");
+    }
+    if (tensor.tensor.count >= (std::uint64_t{1} << 32)) {
+      return fail(ErrorCode::kLimit, name + " has 2^32 elements or more");
+    }
+    if (!names.insert(tensor.name).second) {
+      return invalid(name + " is there twice; names must differ");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_options(const ServerOptions& options, int world) {
   if (options.servers < 1 || options.servers >= world) {
     return invalid("servers=" + std::to_string(options.servers) + " of " + std::to_string(world) +
                    " ranks; give 1 or more, and leave a worker");
@@ -36,27 +65,8 @@ Status check(std::span<const Named> model, const ServerOptions& options, const T
                    " workers; give 1 or more of them");
   }
   if (options.max_lag < 1) return invalid("max_lag=0; give 1 step or more");
-  std::set<std::string_view> names;
-  for (const Named& tensor : model) {
-    const std::string name = "tensor '" + std::string(tensor.name) + "'";
-    if (tensor.tensor.dtype != DType::kF32) {
-      return fail(ErrorCode::kUnsupportedDType, name + " is " + std::string(dtype_name(tensor.tensor.dtype)) +
-                                                    "; parameter servers take float32");
-    }
-    if (tensor.tensor.has_keys() || tensor.first != 0 || tensor.elements_of_whole != 0) {
-      return invalid(name + " is no whole dense tensor");
-    }
-    if (tensor.tensor.count >= (std::uint64_t{1} << 32)) {
-      return fail(ErrorCode::kLimit, name + " has 2^32 elements or more");
-    }
-    if (!names.insert(tensor.name).second) {
-      return invalid(name + " is there twice; names must differ");
-    }
-  }
   return {};
 }
-
-}  // namespace
 
 void set_optional_workers(const ServerOptions& options, Transport& transport) {
   if (options.on_worker_loss != WorkerLoss::kDrop) return;
@@ -67,7 +77,8 @@ void set_optional_workers(const ServerOptions& options, Transport& transport) {
 
 Result<ServedModel> ServedModel::make(std::span<const Named> model, const ServerOptions& options,
                                       const Transport& transport) {
-  RETURN_IF_ERROR(check(model, options, transport));
+  RETURN_IF_ERROR(check_options(options, transport.world_size()));
+  RETURN_IF_ERROR(check_model(model));
   ASSIGN_OR_RETURN(std::vector<ServedPart> parts, serve_parts(model, options.servers));
   ServedModel made;
   for (const Named& tensor : model) {
@@ -78,6 +89,10 @@ Result<ServedModel> ServedModel::make(std::span<const Named> model, const Server
   made.parts_ = std::move(parts);
   made.world_ = transport.world_size();
   return made;
+}
+
+Lines ServedModel::lines(const ServedPart& part) const {
+  return {tensors_[part.tensor].dims, part.first, part.count};
 }
 
 Named ServedModel::part_of(const ServedPart& part, float* values) const noexcept {

@@ -16,6 +16,7 @@
 #include "deltawire/result.h"
 #include "deltawire/server.h"
 #include "deltawire/transport.h"
+#include "optim/lines.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {
@@ -25,7 +26,11 @@ enum class Way : std::uint16_t {
   kPush = 0,   // frames of gradients; an empty message says that the worker closes
   kPull = 1,   // a pull's head, then frames of changes; an empty message says that the server closes
   kModel = 2,  // only as a frame's stage, under a pull's tag: the parameters as they are, in fp32
+  kLines = 3,  // likewise, before a push or what follows a pull's head: numbers of lines (ServedRules)
 };
+
+// kInvalidArgument for what does not fit so many ranks.
+Status check_options(const ServerOptions& options, int world);
 
 // Lets the transport survive the loss of a worker, if the options say so.
 void set_optional_workers(const ServerOptions& options, Transport& transport);
@@ -40,6 +45,8 @@ class ServedModel {
   std::size_t tensor_count() const noexcept { return tensors_.size(); }
   std::uint64_t elements(std::size_t tensor) const noexcept { return tensors_[tensor].elements; }
   const std::string& name(const ServedPart& part) const noexcept { return tensors_[part.tensor].name; }
+
+  Lines lines(const ServedPart& part) const;
 
   // The part with these values, as channels take it. This object owns its name and dims.
   Named part_of(const ServedPart& part, float* values) const noexcept;

@@ -20,12 +20,14 @@ namespace deltawire {
 
 class Server final : public ParameterServer {
  public:
-  Server(ServedModel model, Optimizer optimizer, const ServerOptions& options, Transport& transport)
+  Server(ServedModel model, Optimizer optimizer, const ServerOptions& options, ServedRules rules,
+         Transport& transport)
       : run_{.model = std::move(model),
              .optimizer = std::move(optimizer),
              .options = options,
              .transport = transport,
-             .workers = WorkerGroup(transport.world_size() - options.servers, options)} {}
+             .workers = WorkerGroup(transport.world_size() - options.servers, options),
+             .rules = std::move(rules)} {}
   ~Server() override {
     if (state_ != State::kClosed)
       abandon(run_.transport, posted(), "a parameter server ended before its workers");
@@ -276,7 +278,14 @@ Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> mode
     return invalid("rank " + std::to_string(transport.rank()) + " is a worker; it takes make_worker");
   }
   ASSIGN_OR_RETURN(Optimizer made, make_optimizer(optimizer));
-  auto server = std::make_unique<Server>(std::move(served), std::move(made), options, transport);
+  ASSIGN_OR_RETURN(const ServerOptions fits, fitted_to(options, transport.world_size()));
+  if (!fits.rules_of.empty() && parse_optimizer(fits.rules_of)->kind != made.settings().kind) {
+    return invalid("rules_of='" + fits.rules_of + "' is another optimizer than '" + made.spec() +
+                   "', which steps; give the same");
+  }
+  ASSIGN_OR_RETURN(ServedRules rules, ServedRules::make(fits));
+  auto server =
+      std::make_unique<Server>(std::move(served), std::move(made), fits, std::move(rules), transport);
   RETURN_IF_ERROR(server->prepare(model));
   set_optional_workers(options, transport);
   return server;
@@ -285,7 +294,14 @@ Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> mode
 Result<std::vector<std::string>> server_warnings(std::string_view optimizer, const ServerOptions& options) {
   ASSIGN_OR_RETURN(const auto settings, parse_optimizer(optimizer));
   ASSIGN_OR_RETURN(const auto push, Spec::parse(options.push, {.pattern = "direct"}));
-  return optimizer_warnings(push, OptimizerTraits::of(settings), OptimizerPlace::kServer);
+  const auto traits = OptimizerTraits::of(settings);
+  const bool rules_apply = !options.rules_of.empty();
+  std::vector<std::string> texts = optimizer_warnings(push, traits, OptimizerPlace::kServer, rules_apply);
+  for (const SpecRule& rule : push.rules) {
+    const OptimizerRule found = optimizer_rule(rule, traits, OptimizerPlace::kServer);
+    if (rules_apply && !found.remark.empty()) texts.push_back(found.remark);
+  }
+  return texts;
 }
 
 }  // namespace deltawire

@@ -27,8 +27,9 @@ ServerOptions options_of(const std::string& push, const std::string& pull) {
 
 void go_on_serving(Transport& transport, const ServerOptions& options, const Saved& from, std::uint64_t steps,
                    std::barrier<>& all, Saved& to) {
-  Model model(7);
-  auto server = make_server(model.tensors, "momentum:lr=0.5", options, transport);
+  Model model(7, !options.rules_of.empty());
+  const std::string optimizer = options.rules_of.empty() ? "momentum:lr=0.5" : options.rules_of;
+  auto server = make_server(model.tensors, optimizer, options, transport);
   ASSERT_TRUE(server) << server.error().message;
   const auto rank = static_cast<std::size_t>(transport.rank());
   if (!from.ranks.empty()) {
@@ -50,7 +51,7 @@ void go_on_serving(Transport& transport, const ServerOptions& options, const Sav
 
 void go_on_working(Transport& transport, const ServerOptions& options, const Saved& from, std::uint64_t steps,
                    std::barrier<>& all, Saved& to) {
-  Model model(99);
+  Model model(99, !options.rules_of.empty());
   auto made = make_worker(model.tensors, options, transport);
   ASSERT_TRUE(made) << made.error().message;
   ParameterWorker& worker = **made;
@@ -125,6 +126,17 @@ TEST(ServerState, GoesOnSoWithStalenessToo) {
     EXPECT_EQ(again.worker, through.worker) << staleness;
     EXPECT_EQ(again.waits, through.waits) << staleness;
   }
+}
+
+// The scales of rows follow from the optimizer's state.
+TEST(ServerState, GoesOnSoByRulesToo) {
+  ServerOptions options = options_of("step<2: fp32, rest 3lc", "3lc");
+  options.rules_of = "adamw:lr=0.01";
+  const Saved through = go_on({}, 7, options);
+  const Saved again = go_on(go_on({}, 4, options), 3, options);
+  EXPECT_EQ(again.ranks, through.ranks);
+  EXPECT_EQ(again.worker, through.worker);
+  EXPECT_EQ(again.waits, through.waits);
 }
 
 // Puts a checksum that fits under changed bytes.

@@ -154,7 +154,7 @@ TEST(Server, WarnsWhereTheOptimizerDoesNotGoWithThePush) {
   const auto late = warnings("momentum:lr=0.1", "conv*: sbc:p=1%, rest 3lc", "3lc");
   ASSERT_EQ(late.size(), 1);
   EXPECT_NE(late[0].find("'sbc:p=0.01' sends most of a gradient in later steps"), std::string::npos);
-  EXPECT_NE(late[0].find("Give SGD momentum=0 and 5 times the learning rate"), std::string::npos) << late[0];
+  EXPECT_NE(late[0].find("give SGD momentum=0 and 5 times the learning rate"), std::string::npos) << late[0];
   EXPECT_EQ(warnings("adamw", "3lc", "fp32").size(), 1);
   EXPECT_EQ(warnings("momentum", "3lc", "3lc").size(), 0);
   EXPECT_EQ(warnings("sgd", "sbc", "3lc").size(), 0);
@@ -177,6 +177,12 @@ TEST(Server, SaysWhatAModelMayNotBe) {
   EXPECT_EQ(code({.max_lag = 0}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({.push = "no"}), ErrorCode::kUnknownCodec);
   EXPECT_EQ(make_worker(model.tensors, {}, rank0).error().code, ErrorCode::kInvalidArgument);
+  for (const std::uint64_t rows : {24U, 26U}) {  // in place of 25
+    const std::uint64_t dims[] = {rows, 40};
+    model.tensors[2].tensor.dims = dims;
+    EXPECT_EQ(code({}), ErrorCode::kInvalidArgument) << rows;
+    model.tensors[2].tensor.dims = {};
+  }
   model.tensors[1].tensor.values = model.tensors[0].tensor.values;  // a worker writes to both
   const auto shared = make_worker(model.tensors, {}, *(*mesh)[1]);
   ASSERT_FALSE(shared);

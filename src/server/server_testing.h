@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +33,12 @@ inline const std::vector<std::pair<std::string, std::size_t>>& shapes() {
   return all;
 }
 
+// Of matrices, where a job has them.
+inline std::span<const std::uint64_t> dims_of(std::size_t tensor) {
+  static const std::vector<std::uint64_t> all[] = {{200, 20, 10}, {10}, {25, 40}};
+  return all[tensor];
+}
+
 inline float drawn(std::uint64_t seed, std::uint64_t at) {
   std::uint64_t bits = (seed + 1) * 0x9E3779B97F4A7C15u + (at + 1) * 0xBF58476D1CE4E5B9u;
   bits = (bits ^ (bits >> 31)) * 0x94D049BB133111EBu;
@@ -50,7 +57,7 @@ struct Model {
   std::vector<Values> values;
   std::vector<Named> tensors;
 
-  explicit Model(std::uint64_t seed) {
+  explicit Model(std::uint64_t seed, bool has_dims = false) {
     for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
       Values made(shapes()[tensor].second);
       for (std::size_t i = 0; i < made.size(); ++i) made[i] = drawn(seed + tensor, i);
@@ -59,6 +66,7 @@ struct Model {
     for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
       tensors.push_back(
           {shapes()[tensor].first, {.values = values[tensor].data(), .count = values[tensor].size()}});
+      if (has_dims) tensors.back().tensor.dims = dims_of(tensor);
     }
   }
 };
@@ -75,6 +83,7 @@ struct Outcome {
   std::vector<std::vector<Values>> workers;    // by worker
   std::vector<std::vector<Values>> residuals;  // by worker
   std::vector<ServerCounts> server_counts, worker_counts;
+  std::vector<std::vector<std::byte>> server_states;
   std::vector<std::uint64_t> versions;      // by worker, after close()
   std::vector<std::vector<Values>> pushed;  // by worker: the sum of what it handed in
   std::vector<std::vector<Values>> views;   // by version, from 1
@@ -87,6 +96,7 @@ struct Job {
   std::string optimizer = "sgd:lr=1";
   std::uint64_t steps = 5;
   std::vector<LinkOptions> links = {};
+  bool has_dims = false;
   // Of worker 0, where it makes fewer than the others.
   std::uint64_t first_stops_at = ~std::uint64_t{0};
   // Called by a worker before each of its steps, when it has pushed all of one, and when it has pulled.
@@ -131,7 +141,7 @@ inline std::vector<Values> residual_of(const ParameterWorker& worker) {
 }
 
 inline void serve(const Job& job, Transport& transport, Outcome& outcome) {
-  Model model(7);
+  Model model(7, job.has_dims);
   auto server = make_server(model.tensors, job.optimizer, job.options, transport);
   ASSERT_TRUE(server) << server.error().message;
   for (;;) {
@@ -142,11 +152,14 @@ inline void serve(const Job& job, Transport& transport, Outcome& outcome) {
     if (version < outcome.views.size()) copy_model(**server, outcome.views[version], nullptr);
   }
   copy_model(**server, outcome.view, &outcome.master);
+  Result<std::vector<std::byte>> state = (*server)->save();
+  ASSERT_TRUE(state) << state.error().message;
+  outcome.server_states[static_cast<std::size_t>(transport.rank())] = std::move(*state);
   outcome.server_counts[static_cast<std::size_t>(transport.rank())] = (*server)->counts();
 }
 
 inline void work(const Job& job, std::size_t at, Transport& transport, Outcome& outcome) {
-  Model model(99);  // other values: the servers' replace them
+  Model model(99, job.has_dims);  // other values: the servers' replace them
   auto made = make_worker(model.tensors, job.options, transport);
   ASSERT_TRUE(made) << made.error().message;
   ParameterWorker& worker = **made;
@@ -183,6 +196,7 @@ inline void make_room(const Job& job, Outcome& outcome) {
   outcome.versions.resize(workers);
   outcome.seen.resize(workers);
   outcome.server_counts.resize(static_cast<std::size_t>(job.options.servers));
+  outcome.server_states.resize(static_cast<std::size_t>(job.options.servers));
 }
 
 inline Outcome run(const Job& job, std::vector<std::unique_ptr<Transport>> mesh, Outcome outcome = {}) {

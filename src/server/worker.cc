@@ -18,8 +18,11 @@ namespace deltawire {
 
 class Worker final : public ParameterWorker {
  public:
-  Worker(ServedModel model, const ServerOptions& options, Transport& transport)
-      : run_{.model = std::move(model), .options = options, .transport = transport} {}
+  Worker(ServedModel model, const ServerOptions& options, ServedRules rules, Transport& transport)
+      : run_{.model = std::move(model),
+             .options = options,
+             .transport = transport,
+             .rules = std::move(rules)} {}
   ~Worker() override {
     if (state_ != State::kOpen && state_ != State::kFailed) return;
     std::vector<Handle> posted = closes_;
@@ -314,7 +317,9 @@ Result<std::unique_ptr<ParameterWorker>> make_worker(std::span<const Named> mode
     return invalid("rank " + std::to_string(transport.rank()) + " is a server; it takes make_server");
   }
   RETURN_IF_ERROR(check_apart(model));
-  auto worker = std::make_unique<Worker>(std::move(served), options, transport);
+  ASSIGN_OR_RETURN(const ServerOptions fits, fitted_to(options, transport.world_size()));
+  ASSIGN_OR_RETURN(ServedRules rules, ServedRules::make(fits));
+  auto worker = std::make_unique<Worker>(std::move(served), fits, std::move(rules), transport);
   RETURN_IF_ERROR(worker->prepare(model));
   set_optional_workers(options, transport);
   return worker;

@@ -99,6 +99,15 @@ class ServedRank {
   Gradient waits_;  // worker: what waits for its next push
 };
 
+// layer.weight is a matrix.
+std::vector<Named> as_served(Gradient& tensors) {
+  static constexpr std::array<std::uint64_t, 2> kDims{20, 20};
+  std::vector<Named> all = named(tensors);
+  assert(all[1].tensor.count == kDims[0] * kDims[1]);
+  all[1].tensor.dims = kDims;
+  return all;
+}
+
 void ServedRank::reach(std::uint64_t version) {
   if (job_.log(rank_).is_dead) return;
   job_.log(rank_).next_step = run_.ending(rank_).version = version;
@@ -128,7 +137,7 @@ Status ServedRank::resume(auto& rank) {
 
 Status ServedRank::serve() {
   model_ = gradient(kModel, 0, plan_.longest);
-  const auto server = *make_server(named(model_), plan_.optimizer, plan_.options, *transport_);
+  const auto server = *make_server(as_served(model_), plan_.optimizer, plan_.options, *transport_);
   RETURN_IF_ERROR(resume(*server));
   reach(server->steps());
   for (;;) {
@@ -188,7 +197,7 @@ Gradient ServedRank::waits_in(const ParameterWorker& worker) const {
 
 Status ServedRank::work() {
   model_ = gradient(kOther, 0, plan_.longest);
-  const auto worker = *make_worker(named(model_), plan_.options, *transport_);
+  const auto worker = *make_worker(as_served(model_), plan_.options, *transport_);
   RETURN_IF_ERROR(resume(*worker));
   RETURN_IF_ERROR(timed("open", [&](Deadline by) { return worker->open(by); }));
   see_model(worker->version());
@@ -266,7 +275,7 @@ Gradient ServedRank::sent_in(std::uint64_t step, Gradient& waits, bool has_ended
 
 // Makes of a part what its server decodes.
 void ServedRank::lose_rest(std::span<float> part, std::size_t number, std::uint64_t step) {
-  const auto model = *ServedModel::make(named(model_), plan_.options, *transport_);
+  const auto model = *ServedModel::make(as_served(model_), plan_.options, *transport_);
   const auto channel = *make_channel(plan_.options.push, {});
   const MessageId id = model.message(number, Way::kPush, step, rank_);
   const Named whole = model.part_of(run_.parts()[number], part.data());

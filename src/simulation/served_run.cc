@@ -28,8 +28,8 @@ const std::vector<ServedStep>& ServedRun::reference_of(const ServedPlan& plan) {
   static std::map<std::string, std::unique_ptr<ServedRun>> formed;
   static Trace silent(false);
   const std::string key = std::to_string(plan.longest) + " " + plan.options.push + " " + plan.options.pull +
-                          " " + plan.optimizer + " " + std::to_string(plan.options.servers) + " " +
-                          std::to_string(plan.job.world);
+                          " " + plan.optimizer + plan.options.rules_of + " " +
+                          std::to_string(plan.options.servers) + " " + std::to_string(plan.job.world);
   std::unique_ptr<ServedRun>& reference = formed[key];
   if (reference == nullptr) {
     reference = std::make_unique<ServedRun>(undisturbed(plan, kMostSteps), silent, nullptr);

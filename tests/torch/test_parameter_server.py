@@ -77,19 +77,28 @@ def test_servers_step_as_torchs_optimizers():
 
 
 WARNED = [
-    (momentum, "sbc:p=1%", "fp32", "Give SGD momentum=0 and 5 times the learning rate"),
-    (adam, "3lc", "fp32", "LeNet-5 lost 8 points"),
-    (adam, "fp32", "3lc", None),
-    (momentum, "3lc", "3lc", None),
+    (
+        momentum,
+        "optimizer",
+        "sbc:p=1%",
+        "fp32",
+        "give SGD momentum=0 and 5 times the learning rate",
+    ),
+    (momentum, "rate", "sbc:p=1%", "fp32", None),
+    (adam, "optimizer", "3lc", "fp32", "LeNet-5 lost 8 points"),
+    (adam, "rate", "3lc", "fp32", None),
+    (adam, "optimizer", "fp32", "3lc", None),
+    (OPTIMIZERS["RMSprop"], "rate", "3lc", "3lc", "Take int8"),
+    (momentum, "optimizer", "3lc", "3lc", None),
 ]
 
 
 def warned(rank, world_size, report):
     told = []
-    for make, push, pull, _ in WARNED:
+    for make, way, push, pull, _ in WARNED:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            part_of(rank, 1, make, push=push, pull=pull)
+            part_of(rank, 1, make, push=push, pull=pull, momentum=way)
         ours = [each for each in caught if each.category is deltawire.torch.MomentumWarning]
         told.append([(str(each.message), each.filename) for each in ours])
     return told
@@ -100,6 +109,24 @@ def test_rank_0_says_where_the_optimizer_does_not_go_with_the_push():
         assert silent == [] and len(told) == (case[-1] is not None), case
         for text, file in told:
             assert case[-1] in text and "\n" not in text and file.endswith("served.py")
+
+
+def by_rules(rank, world_size, report):
+    """(Fingerprint, bytes pushed) of each way."""
+    found = []
+    for way in ("rate", "optimizer"):
+        options = {"spec": "step<2: bf16, rest 3lc", "min_elements": 1, "momentum": way}
+        print_of, metrics = part_of(rank, STEPS, OPTIMIZERS["AdamW"], **options)
+        found.append((print_of, metrics["push_bytes"]))
+    return found
+
+
+def test_servers_step_by_the_rule_for_adamw_and_3lc():
+    _, *workers = results(by_rules, 3)
+    by_rule, as_it_is = zip(*workers, strict=True)
+    assert len({fingerprint for fingerprint, _ in by_rule}) == 1
+    assert by_rule[0][0] != as_it_is[0][0]
+    assert by_rule[0][1] > as_it_is[0][1], "mean squares travel beside gradients"
 
 
 def compressed(rank, world_size, report):

@@ -144,10 +144,15 @@ class Worker:
         loss_of(model or self.network, batch, self._setting.bf16).backward()
         for each, whole in self._sums.items():
             each.grad.copy_(whole.add_(each.grad))
+        self.set_rate(step)
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def set_rate(self, step: int) -> None:
+        """Sets the optimizers' learning rates to those of a step."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self._setting.learning_rate * self._rate_at(step)
-            optimizer.step()
 
     def state(self) -> dict:
         """For `load`: the weights, the optimizers' states and those of EF21."""

@@ -5,6 +5,7 @@ Distributed Machine Learning", MLSys 2019, sections 2 and 3.
 """
 
 import contextlib
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.module_parameters import layout, layout_digest, share_model
+from deltawire.torch.core.optimizer_rules import momentum_choice
 from deltawire.torch.core.optimizer_rules.momentum_advice import MomentumWarning
 from deltawire.torch.server import optimizer as served_optimizer
 from deltawire.torch.server.memory import ServedMemory
@@ -30,13 +32,14 @@ from deltawire.torch.server.rank import ServedRank
 from deltawire.torch.server.serving import Serving
 from deltawire.torch.server.settings import (
     check_overlap,
-    checked_servers,
     codecs_of,
-    drops_workers,
     lasting_settings,
+    options_of,
 )
 from deltawire.torch.server.state import Snapshots, load, state_of
 from deltawire.torch.server.worker import ServedWorker
+
+logger = logging.getLogger("deltawire")
 
 
 class ParameterServer(ServedRank):
@@ -92,6 +95,10 @@ class ParameterServer(ServedRank):
             which the first step shows otherwise are waited for in `step`. Not with `backup` or
             `staleness`. "none": gradients are sent in `step`, for gradients that are clipped after
             backward().
+        momentum: "rate": parameters whose codec of gradients the optimizer does not go with are
+            stepped by the rule that there is for the two, as with `register`, and both directions'
+            codecs are as this needs them; for "3lc" and AdamW the mean squares of gradients' rows
+            and columns travel beside them. "optimizer": all as the optimizer does.
         snapshot: a folder, local or shared. Every rank writes its state there; if all servers have
             snapshots of a step, training resumes from the newest such step
             (docs/guides/parameter-server.md), also with other workers or another number of them.
@@ -119,8 +126,8 @@ class ParameterServer(ServedRank):
         resumed_at: the step of the snapshot from which training resumes; 0: it starts.
         optimizer_spec: the servers' optimizer, e.g. "momentum:lr=0.1,momentum=0.9,dampening=0,...".
 
-    A `MomentumWarning` on rank 0 says where the optimizer doesn't go with the codecs of gradients,
-    and what to give instead: servers step by no rule (docs/reference/algorithms.md, "Codecs and
+    A `MomentumWarning` on rank 0 says where the optimizer doesn't go with the codecs of gradients
+    and no rule is applied, and what to give instead (docs/reference/algorithms.md, "Codecs and
     optimizers").
 
     The first error ends training on all ranks with a typed error that names the suspect: a killed
@@ -154,6 +161,7 @@ class ParameterServer(ServedRank):
         min_elements: int = 256,
         seed: int = 0,
         overlap: Literal["push", "both", "none"] = "push",
+        momentum: Literal["rate", "optimizer"] = "rate",
         snapshot: str | os.PathLike[str] | None = None,
         every: int = 100,
         timeout: float = 300.0,
@@ -165,26 +173,25 @@ class ParameterServer(ServedRank):
         with bootstrap.Meeting(self.group) as meeting:
             reached.check_by_tcp("ParameterServer")
             self.rank, self.world_size = meeting.place
-            self.servers = checked_servers(servers, backup, self.world_size)
-            check_overlap(overlap, backup, staleness)
-            codecs = [codecs_of(spec if way is None else way) for way in (push, pull)]
+            ways = {"push": push, "pull": pull}
+            codecs = {way: codecs_of(spec if own is None else own) for way, own in ways.items()}
             self._model = ServedModel(model)
             self._optimizer = optimizer = arguments.bare_optimizer(optimizer, "ParameterServer")
             self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
-            arguments.check_count("min_elements", min_elements)
-            arguments.check_count("seed", seed)
-            arguments.check_count("staleness", staleness)
-            drops = drops_workers(on_worker_loss, min_workers, self.world_size - servers)
-            lasting = lasting_settings(codecs, servers, min_elements, self.optimizer_spec)
-            self._snapshots = self._snapshots_in(snapshot, every, lasting)
+            check_overlap(overlap, backup, staleness)
+            momentum_choice.check_momentum(momentum)
+            counts = {"servers": servers, "backup": backup, "staleness": staleness, "seed": seed}
+            counts |= {"min_workers": min_workers, "min_elements": min_elements}
+            rules_of = self.optimizer_spec if momentum == momentum_choice.AS_RATE else ""
+            self._options = options_of(codecs, counts, on_worker_loss, rules_of)
+            sent = self._options.fitted_to(self.world_size)
+            self.servers = servers
             self._timeout_ms = arguments.timeout_in_ms(timeout)
-            self._options = _core.ServerOptions(
-                servers, backup, *codecs, min_elements, seed, staleness, drops, min_workers
-            )
-            losses = {"on_worker_loss": on_worker_loss, "min_workers": min_workers}
-            counts = {"backup": backup, "staleness": staleness, "seed": seed}
+            lasting = lasting_settings(sent, counts, self.optimizer_spec)
+            self._snapshots = self._snapshots_in(snapshot, every, lasting)
+            losses = {"on_worker_loss": on_worker_loss, "momentum": momentum}
             others = {"optimizer": self.optimizer_spec, "every": snapshot and every}
-            settings = lasting | losses | counts | others
+            settings = lasting | counts | losses | others
             meeting.agree_on(Terms("ParameterServer", layout(model), **settings))
             meeting.listen(reached)
         super().__init__(meeting.join(), self.rank)
@@ -193,11 +200,23 @@ class ParameterServer(ServedRank):
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
         if self.rank == 0:
-            for text in _core.server_warnings(self.optimizer_spec, self._options):
-                warnings.warn(text, MomentumWarning, stacklevel=2)
+            self._tell(sent, momentum)
         with self._aborting_on_error():
             share_model(model, self.group, meeting.encryption, on_any_device=True)
             self._take_part(overlap)
+
+    def _tell(self, sent: _core.ServerOptions, momentum: str) -> None:
+        way = (
+            "as it is"
+            if momentum == momentum_choice.IN_OPTIMIZER
+            else "by the rules for these codecs"
+        )
+        logger.info(
+            "gradients are sent as '%s', changes as '%s'; servers step %s, %s",
+            *(sent.push, sent.pull, self.optimizer_spec, way),
+        )
+        for text in _core.server_warnings(self.optimizer_spec, self._options):
+            warnings.warn(text, MomentumWarning, stacklevel=3)
 
     def _snapshots_in(
         self, folder: str | os.PathLike[str] | None, every: int, lasting: dict[str, object]

@@ -10,34 +10,6 @@ OVERLAPS = ("both", "push", "none")
 LOSSES = ("end", "drop")
 
 
-def checked_servers(servers: int, backup: int, world_size: int) -> int:
-    """Returns the number of servers. Raises InvalidArgumentError."""
-    servers = arguments.check_positive("servers", servers)
-    arguments.check_count("backup", backup)
-    if servers >= world_size:
-        raise invalid(
-            f"servers={servers} of {world_size} ranks leaves nobody to work; start more ranks"
-        )
-    if backup >= world_size - servers:
-        raise invalid(
-            f"backup={backup} of {world_size - servers} workers; the gradients of one at least "
-            "must count"
-        )
-    return servers
-
-
-def drops_workers(on_worker_loss: str, min_workers: int, workers: int) -> bool:
-    """Returns whether a lost worker is dropped. Raises InvalidArgumentError."""
-    if on_worker_loss not in LOSSES:
-        raise invalid(
-            f"on_worker_loss={on_worker_loss!r} is none of {', '.join(map(repr, LOSSES))}"
-        )
-    arguments.check_positive("min_workers", min_workers)
-    if min_workers > workers:
-        raise invalid(f"min_workers={min_workers} of {workers} workers; give so many or less")
-    return on_worker_loss == "drop"
-
-
 def check_overlap(overlap: str, backup: int, staleness: int) -> None:
     """Raises InvalidArgumentError for what is none of OVERLAPS, or can't be combined."""
     if overlap not in OVERLAPS:
@@ -50,15 +22,31 @@ def check_overlap(overlap: str, backup: int, staleness: int) -> None:
         )
 
 
+def options_of(
+    codecs: dict[str, str], counts: dict[str, int], on_worker_loss: str, rules_of: str
+) -> _core.ServerOptions:
+    """The core's options, of arguments by their names in `ParameterServer`. Raises
+    InvalidArgumentError for what fits no job; `ServerOptions.fitted_to`, for what does not fit this
+    one."""
+    for name, count in counts.items():
+        arguments.check_count(name, count)
+    if on_worker_loss not in LOSSES:
+        raise invalid(
+            f"on_worker_loss={on_worker_loss!r} is none of {', '.join(map(repr, LOSSES))}"
+        )
+    drops = on_worker_loss == "drop"
+    return _core.ServerOptions(**codecs, drops_workers=drops, rules_of=rules_of, **counts)
+
+
 def lasting_settings(
-    codecs: list[str], servers: int, min_elements: int, optimizer_spec: str
+    sent: _core.ServerOptions, counts: dict[str, int], optimizer_spec: str
 ) -> dict[str, object]:
     """The settings that must not change when training resumes."""
     return {
-        "push": codecs[0],
-        "pull": codecs[1],
-        "servers": servers,
-        "min_elements": min_elements,
+        "push": sent.push,
+        "pull": sent.pull,
+        "servers": counts["servers"],
+        "min_elements": counts["min_elements"],
         "optimizer": _core.NamedParameters(optimizer_spec, "optimizer").name,
     }
 

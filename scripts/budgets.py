@@ -29,7 +29,7 @@ LIMITS = {
     "library, files": 704,
     "of it python, lines": 31_570,
     "lab, lines": 11_174,
-    "tests without golden files and traces, lines": 103_897,
+    "tests without golden files and traces, lines": 103_919,
     "files tracked": 3_308,
 }
 

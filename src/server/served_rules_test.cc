@@ -122,6 +122,28 @@ TEST(ServedRules, StepByTheSquaresOfExactGradients) {
   for (std::uint64_t row = 0; row < rows; ++row) EXPECT_NEAR(found[row] / expected[row], 1, 0.005) << row;
 }
 
+// Of rows whose second moments are 1, 1/4, 1/16 and so on: their roots, but none below the least.
+TEST(ServedRules, ScaleRowsByTheRootsOfTheirMoments) {
+  auto mesh = connect_inproc(2);
+  ASSERT_TRUE(mesh);
+  Model model(7, true);
+  const auto served = ServedModel::make(model.tensors, {}, *(*mesh)[0]);
+  auto rules = ServedRules::make({});
+  ASSERT_TRUE(served && rules);
+  constexpr std::size_t kPart = 2;
+  PartLines server(*served, kPart, *rules, true);
+  Values moment(shapes()[kPart].second);
+  for (std::size_t i = 0; i < moment.size(); ++i) moment[i] = std::pow(0.25F, static_cast<float>(i / 40));
+  ASSERT_TRUE(server.encode_scales(moment, 3, 0, 0.01));
+  Values values(moment.size(), 1.0F);
+  server.multiply_rows(values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], std::max(0.01, std::pow(0.5, i / 40)), 1e-4) << i;
+  }
+  server.divide_rows(values);
+  for (const float value : values) EXPECT_NEAR(value, 1, 1e-6);
+}
+
 TEST(ServedRules, FitBothCodecsToTheOptimizer) {
   const auto adamw = fitted_to({.push = "3lc", .pull = "3lc", .rules_of = "adamw"}, 4);
   ASSERT_TRUE(adamw);

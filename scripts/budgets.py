@@ -24,8 +24,8 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 142_174,
-    "library (src, include, python), lines": 110_360,
+    "product code, lines": 142_171,
+    "library (src, include, python), lines": 110_357,
     "library, files": 704,
     "of it python, lines": 31_570,
     "lab, lines": 11_174,

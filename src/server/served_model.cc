@@ -77,7 +77,6 @@ void set_optional_workers(const ServerOptions& options, Transport& transport) {
 
 Result<ServedModel> ServedModel::make(std::span<const Named> model, const ServerOptions& options,
                                       const Transport& transport) {
-  RETURN_IF_ERROR(check_options(options, transport.world_size()));
   RETURN_IF_ERROR(check_model(model));
   ASSIGN_OR_RETURN(std::vector<ServedPart> parts, serve_parts(model, options.servers));
   ServedModel made;

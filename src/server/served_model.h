@@ -37,7 +37,7 @@ void set_optional_workers(const ServerOptions& options, Transport& transport);
 
 class ServedModel {
  public:
-  // Errors: those that make_server and make_worker have in common.
+  // By options that were checked. Errors: those that make_server and make_worker have in common.
   static Result<ServedModel> make(std::span<const Named> model, const ServerOptions& options,
                                   const Transport& transport);
 

@@ -31,6 +31,19 @@ Result<ServerOptions> fitted_to(ServerOptions options, int world_size) {
   return options;
 }
 
+Result<std::vector<std::string>> server_warnings(std::string_view optimizer, const ServerOptions& options) {
+  ASSIGN_OR_RETURN(const auto settings, parse_optimizer(optimizer));
+  ASSIGN_OR_RETURN(const auto push, spec_of(options.push));
+  const auto traits = OptimizerTraits::of(settings);
+  const bool rules_apply = !options.rules_of.empty();
+  std::vector<std::string> texts = optimizer_warnings(push, traits, OptimizerPlace::kServer, rules_apply);
+  for (const SpecRule& rule : push.rules) {
+    const OptimizerRule found = optimizer_rule(rule, traits, OptimizerPlace::kServer);
+    if (rules_apply && !found.remark.empty()) texts.push_back(found.remark);
+  }
+  return texts;
+}
+
 Result<ServedRules> ServedRules::make(const ServerOptions& options) {
   ServedRules rules;
   ASSIGN_OR_RETURN(rules.lines_,

@@ -10,8 +10,6 @@
 
 #include "base/errors.h"
 #include "deltawire/optimizer.h"
-#include "deltawire/optimizer_rules.h"
-#include "deltawire/spec.h"
 #include "server/part_server.h"
 #include "server/saved_state.h"
 #include "server/served_model.h"
@@ -273,12 +271,12 @@ Status Server::load(Bytes state) {
 
 Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> model, std::string_view optimizer,
                                                      const ServerOptions& options, Transport& transport) {
+  ASSIGN_OR_RETURN(const ServerOptions fits, fitted_to(options, transport.world_size()));
   ASSIGN_OR_RETURN(ServedModel served, ServedModel::make(model, options, transport));
   if (transport.rank() >= options.servers) {
     return invalid("rank " + std::to_string(transport.rank()) + " is a worker; it takes make_worker");
   }
   ASSIGN_OR_RETURN(Optimizer made, make_optimizer(optimizer));
-  ASSIGN_OR_RETURN(const ServerOptions fits, fitted_to(options, transport.world_size()));
   if (!fits.rules_of.empty() && parse_optimizer(fits.rules_of)->kind != made.settings().kind) {
     return invalid("rules_of='" + fits.rules_of + "' is another optimizer than '" + made.spec() +
                    "', which steps; give the same");
@@ -289,19 +287,6 @@ Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> mode
   RETURN_IF_ERROR(server->prepare(model));
   set_optional_workers(options, transport);
   return server;
-}
-
-Result<std::vector<std::string>> server_warnings(std::string_view optimizer, const ServerOptions& options) {
-  ASSIGN_OR_RETURN(const auto settings, parse_optimizer(optimizer));
-  ASSIGN_OR_RETURN(const auto push, Spec::parse(options.push, {.pattern = "direct"}));
-  const auto traits = OptimizerTraits::of(settings);
-  const bool rules_apply = !options.rules_of.empty();
-  std::vector<std::string> texts = optimizer_warnings(push, traits, OptimizerPlace::kServer, rules_apply);
-  for (const SpecRule& rule : push.rules) {
-    const OptimizerRule found = optimizer_rule(rule, traits, OptimizerPlace::kServer);
-    if (rules_apply && !found.remark.empty()) texts.push_back(found.remark);
-  }
-  return texts;
 }
 
 }  // namespace deltawire

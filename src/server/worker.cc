@@ -312,12 +312,12 @@ Status Worker::load(Bytes state) {
 
 Result<std::unique_ptr<ParameterWorker>> make_worker(std::span<const Named> model,
                                                      const ServerOptions& options, Transport& transport) {
+  ASSIGN_OR_RETURN(const ServerOptions fits, fitted_to(options, transport.world_size()));
   ASSIGN_OR_RETURN(ServedModel served, ServedModel::make(model, options, transport));
   if (transport.rank() < options.servers) {
     return invalid("rank " + std::to_string(transport.rank()) + " is a server; it takes make_server");
   }
   RETURN_IF_ERROR(check_apart(model));
-  ASSIGN_OR_RETURN(const ServerOptions fits, fitted_to(options, transport.world_size()));
   ASSIGN_OR_RETURN(ServedRules rules, ServedRules::make(fits));
   auto worker = std::make_unique<Worker>(std::move(served), fits, std::move(rules), transport);
   RETURN_IF_ERROR(worker->prepare(model));

@@ -118,6 +118,7 @@ Result<std::optional<Agreement>> Hosting::propose(const Proposal& proposal) {
   Agreement agreement{next_view(proposal), *std::move(shares), std::move(listener), {}};
   agreement.next.meeting_place = agreement.listener->endpoint();
   for (const auto& peer : joiners) agreement.lines.push_back(peer->line);
+  for (const auto& [id, caller] : callers_) agreement.lines.push_back(caller.peer->line);
   send(agreement, joiners);
   return std::optional(std::move(agreement));
 }
@@ -186,7 +187,7 @@ Result<std::optional<ResidualShares>> Hosting::share(const Proposal& proposal, c
   ResidualShares shares;
   Failures lost;
   {
-    const KeptWaiting kept(waiting);
+    const auto kept = keep_waiting(waiting);
     std::tie(shares, lost) = collect_shares(owe, context_.ending);
     if (lost.empty()) {
       if (owing.contains(own)) {
@@ -208,18 +209,18 @@ Result<std::optional<ResidualShares>> Hosting::share(const Proposal& proposal, c
   return std::optional(std::move(shares));
 }
 
-// Whoever is gone by now will be missing in the mesh.
+// Whoever is gone by now will be missing in the mesh. Nothing else is said on these lines.
 void Hosting::send(const Agreement& agreement, const PendingPeers& joiners) {
   NextView next = agreement.next;
   int id = next.view.next_id - static_cast<int>(joiners.size());
   for (const auto& peer : joiners) {
     next.new_id = id++;
-    const Busy busy(*peer->line);
+    peer->line->keep(std::nullopt);
     (void)peer->line->say(next);
   }
   next.new_id.reset();
   for (const auto& [caller_id, caller] : callers_) {
-    const Busy busy(*caller.peer->line);
+    caller.peer->line->keep(std::nullopt);
     (void)caller.peer->line->say(next);
   }
   callers_.clear();
@@ -260,7 +261,7 @@ void give_state(MeetingContext& context, const PendingPeers& joiners, const Pend
                 const std::vector<Endpoint>& doors) {
   PendingPeers all = members;
   all.insert(all.end(), joiners.begin(), joiners.end());
-  const KeptWaiting kept(all);
+  const auto kept = keep_waiting(all);
   const auto offered = context.offer_state();
   if (!offered) {
     const Refused refused{offered.error().code,

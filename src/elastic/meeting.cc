@@ -103,8 +103,9 @@ void Probes::note(int id, const Error& error) {
 void Probes::keep(Shared& shared, int id, Finding found, std::shared_ptr<PeerLine> line) {
   const MutexLock lock(shared.mutex);
   Asked& asked = shared.asked[id];
+  // Nobody shall wait on another line of one that is gone.
+  if (line || found.is_gone()) asked.line = std::move(line);
   asked.found = std::move(found);
-  if (line) asked.line = std::move(line);
   asked.again = MachineClock::now() + kProbePause;
   shared.came.notify_all();
 }
@@ -124,7 +125,7 @@ tl::unexpected<Ended> excluded(std::optional<std::uint32_t> epoch, const std::st
 
 // What a member holds while it waits at a host's door.
 struct Meeting::Visit {
-  PeerLine& line;
+  std::shared_ptr<PeerLine> line;
   ResidualShares shares;
 };
 
@@ -136,7 +137,7 @@ OrEnded<Agreement> Meeting::agree() {
       if (member.id > state_.id || given_up_.contains(member.id)) continue;
       const auto line = probes_.line_to(member, kGrace);
       if (!line) continue;
-      auto agreement = attend(member, *line);
+      auto agreement = attend(member, line);
       if (!agreement) return tl::unexpected<Ended>(agreement.error());
       if (*agreement) return **std::move(agreement);
       if ((has_lower = answers_below(member.id))) break;
@@ -187,7 +188,7 @@ bool Meeting::answers_below(int id) const {
                              [&](int other) { return other < id && !given_up_.contains(other); });
 }
 
-Meeting::OrNothing Meeting::attend(const Member& member, PeerLine& line) {
+Meeting::OrNothing Meeting::attend(const Member& member, const std::shared_ptr<PeerLine>& line) {
   const auto lost = [&](const Error& error) -> OrNothing {
     probes_.note(member.id, error);
     return std::nullopt;  // it is gone, or not to be reached
@@ -195,7 +196,7 @@ Meeting::OrNothing Meeting::attend(const Member& member, PeerLine& line) {
   Left left = context_.reception->left();
   const auto known = state_.known();
   std::erase_if(left, [&](const auto& each) { return !known.contains(each.first); });
-  if (Status said = line.say(Meet{state_, std::move(left)}); !said) return lost(said.error());
+  if (Status said = line->say(Meet{state_, std::move(left)}); !said) return lost(said.error());
   Visit visit{line, {}};
   const Deadline begun = MachineClock::now();
   Deadline heard_at = begun;
@@ -204,7 +205,7 @@ Meeting::OrNothing Meeting::attend(const Member& member, PeerLine& line) {
   while (true) {
     if (Status open = context_.check_open(kWhileMeeting); !open) return ended(open);
     redirect(member);
-    auto heard = line.hear(MachineClock::now() + kSlice);
+    auto heard = line->hear(MachineClock::now() + kSlice);
     if (!heard) return lost(heard.error());
     const Deadline now = MachineClock::now();
     if (!*heard) {
@@ -255,15 +256,15 @@ OrEnded<std::optional<Agreement>> Meeting::take(Visit& visit, const Message& mes
     if (next->shares && due != had) {
       return ended({ErrorCode::kCorrupt, "another member sent an agreement with other residuals"});
     }
-    return Agreement{*next, std::move(visit.shares), nullptr, {}};
+    return Agreement{*next, std::move(visit.shares), nullptr, {visit.line}};
   }
   if (std::holds_alternative<AskShare>(message)) {
     const auto share = shared_state(context_.residuals);
     if (!share) return ended(share);
-    return checked(visit.line.send_bytes(*share, kSilence, context_.ending));
+    return checked(visit.line->send_bytes(*share, kSilence, context_.ending));
   }
   if (const auto* const shares = std::get_if<Shares>(&message)) {
-    auto received = receive_shares(visit.line, *shares, context_.ending);
+    auto received = receive_shares(*visit.line, *shares, context_.ending);
     if (!received) return ended(received);
     visit.shares = *std::move(received);
     // So that no other view of that epoch has this member.

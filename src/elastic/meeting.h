@@ -60,8 +60,7 @@ struct Agreement {
   NextView next;
   ResidualShares shares;               // if next.shares; without this member's own on others than the host
   std::unique_ptr<Listener> listener;  // the host's, at the meeting place; null on others
-  // Between the host and processes that join; kept until all are connected, because the host takes a process
-  // that hangs up for dead.
+  // Between the host and the others; kept until all are connected, because who hangs up is taken for dead.
   std::vector<std::shared_ptr<PeerLine>> lines;
 };
 
@@ -111,7 +110,7 @@ class Meeting {
   std::vector<Member> others() const;
   // Whether one with a lower id, which should host, has answered meanwhile, as not all do in time.
   bool answers_below(int id) const;
-  OrNothing attend(const Member& member, PeerLine& line);
+  OrNothing attend(const Member& member, const std::shared_ptr<PeerLine>& line);
   bool is_out_of_patience(Clock::duration waited, bool is_hosted) const;
   struct Visit;
   OrEnded<std::optional<Agreement>> take(Visit& visit, const Message& message);

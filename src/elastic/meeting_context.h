@@ -58,9 +58,8 @@ struct MeetingContext {
   std::vector<std::byte> residuals;      // after a failure: those of the last step
   std::vector<TensorShape> tensors;      // that were exchanged
   std::vector<TensorShape> opens;        // those of the open step
-  // Of a process that joins, until a step shows that all are connected: a host that still connects takes who
-  // hangs up for dead.
-  std::vector<std::shared_ptr<PeerLine>> lines_to_host;
+  // Agreement::lines, until a step shows that all are connected.
+  std::vector<std::shared_ptr<PeerLine>> lines;
   Tasks probing;  // last: its threads use the caller
 };
 

@@ -26,7 +26,7 @@ bool is_recoverable(ErrorCode code) {
          code == ErrorCode::kCorrupt || code == ErrorCode::kSystem;
 }
 
-// Whether one of the processes is dead that have these lines.
+// Whether one of the processes has ended that have these lines, or has given up the view.
 bool has_hung_up(const std::vector<std::shared_ptr<PeerLine>>& lines) {
   return std::ranges::any_of(lines, [](const auto& line) { return !line->hear(MachineClock::now()); });
 }
@@ -101,6 +101,7 @@ Status Membership::begin() {
                                        : Arrival(context_, nullptr, MachineClock::now() + within).come(self));
   state_.id = place.rank;
   state_.base = agreement.next.view;
+  context_.reception->introduce(agreement.next.job, state_.id, agreement.next.view);
   return start(std::move(agreement), within);
 }
 
@@ -154,11 +155,13 @@ MeshOptions Membership::mesh_of(const Agreement& agreement, int rank, Clock::dur
   mesh.connect_timeout = std::chrono::ceil<std::chrono::milliseconds>(within);
   mesh.arrival_timeout = options.arrival_timeout;
   mesh.link = options.link;
-  // A host would wait for a dead process, and everybody for a member that has lost the host and calls here.
-  mesh.interrupted = [this, &agreement, is_host = agreement.listener != nullptr] {
+  // Everybody would wait for a dead process, and for a member that has lost the host and calls here; but who
+  // founds a session has no other view to look for, and no lines.
+  mesh.interrupted = [this, &agreement, may_meet_again = agreement.next.view.epoch > 0] {
     const bool is_asked = context_.options.interrupted && record_.view().members.empty();
-    return context_.ending.is_set() || (is_host && has_hung_up(agreement.lines)) ||
-           context_.reception->is_called_by(agreement.next.view) ||
+    return context_.ending.is_set() ||
+           (may_meet_again &&
+            (has_hung_up(agreement.lines) || context_.reception->is_called_by(agreement.next.view))) ||
            (is_asked && context_.options.interrupted());
   };
   return mesh;
@@ -176,14 +179,17 @@ Result<std::shared_ptr<EpochExchange>> Membership::connect(Agreement& agreement,
   Result<std::unique_ptr<Listener>> listener = std::move(agreement.listener);
   if (!is_host) listener = context_.listen();
   if (!listener) return forward_error(listener);
-  ASSIGN_OR_RETURN(auto exchange, EpochExchange::connect(given_spec_, options_, *std::move(listener), mesh));
+  auto connected = EpochExchange::connect(given_spec_, options_, *std::move(listener), mesh);
+  if (!connected && agreement.next.view.epoch > 0 && has_hung_up(agreement.lines)) {
+    return fail(ErrorCode::kAborted, "another process of it has ended, or looks for another view");
+  }
+  ASSIGN_OR_RETURN(auto exchange, std::move(connected));
   if (Status loaded = load(exchange->reducer(), agreement); !loaded) {
     exchange->abort({.code = ErrorCode::kAborted,
                      .message = rank_text(*rank) + " can't load the residuals: " + loaded.error().message});
     return forward_error(loaded);
   }
-  if (!is_host) context_.lines_to_host = std::move(agreement.lines);
-  agreement.lines.clear();
+  context_.lines = std::move(agreement.lines);
   return exchange;
 }
 
@@ -290,7 +296,7 @@ void Membership::committed() {
   }
   has_residuals_ = false;
   context_.residuals.clear();
-  context_.lines_to_host.clear();
+  context_.lines.clear();
   record_.set_steps(state_.steps);
 }
 

@@ -56,10 +56,11 @@ class PeerLine {
   Deadline tell_at_ DELTAWIRE_GUARDED_BY(mutex_){};
 };
 
-// Meanwhile nothing is said on the line but by the caller.
+// Meanwhile nothing is said on the line but by the caller, and `message` again and again if there is one.
 class Busy {
  public:
-  explicit Busy(PeerLine& line) : line_(line), before_(line.keep(std::nullopt)) {}
+  explicit Busy(PeerLine& line, std::optional<Message> message = std::nullopt)
+      : line_(line), before_(line.keep(std::move(message))) {}
   ~Busy() { line_.keep(std::move(before_)); }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;

@@ -70,12 +70,10 @@ std::string differing_settings(const std::string& one, const std::string& its, c
   return one + " has " + only_in(words, theirs) + ", and " + other + " " + only_in(theirs, words);
 }
 
-KeptWaiting::KeptWaiting(const PendingPeers& peers) {
-  for (const auto& peer : peers) before_.emplace_back(peer, peer->line->keep(Moves{}));
-}
-
-KeptWaiting::~KeptWaiting() {
-  for (auto& [peer, message] : before_) peer->line->keep(std::move(message));
+std::deque<Busy> keep_waiting(const PendingPeers& peers) {
+  std::deque<Busy> kept;
+  for (const auto& peer : peers) kept.emplace_back(*peer->line, Moves{});
+  return kept;
 }
 
 Reception::Reception(std::unique_ptr<Door> door, std::string settings, Clock::duration within)
@@ -257,7 +255,7 @@ std::optional<Message> Reception::place_peer(const std::shared_ptr<PendingPeer>&
   std::optional<Message> answer;
   PendingPeers* waiting = &callers_;
   if (std::holds_alternative<Found>(peer->said)) {
-    if (place_) {
+    if (place_ && !place_->meets) {
       answer =
           Refused{ErrorCode::kMismatch, "the session has begun; to join it leave out rank= and world_size="};
     }

@@ -29,17 +29,9 @@ using PendingPeers = std::vector<std::shared_ptr<PendingPeer>>;
 std::string differing_settings(const std::string& one, const std::string& its, const std::string& other,
                                std::string others);
 
-// Meanwhile they are told that this member moves states, so that their meeting's clock stands still.
-class KeptWaiting {
- public:
-  explicit KeptWaiting(const PendingPeers& peers);
-  ~KeptWaiting();
-  KeptWaiting(const KeptWaiting&) = delete;
-  KeptWaiting& operator=(const KeptWaiting&) = delete;
-
- private:
-  std::vector<std::pair<std::shared_ptr<PendingPeer>, std::optional<Message>>> before_;
-};
+// Meanwhile they are told that this member moves states, so that their meeting's clock stands still. Their
+// lines must outlive it.
+std::deque<Busy> keep_waiting(const PendingPeers& peers);
 
 // Thread rule: any thread may call any member.
 class Reception {

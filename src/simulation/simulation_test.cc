@@ -52,6 +52,11 @@ void repeat_to_the_last_event(Simulate play, std::initializer_list<std::uint64_t
   }
 }
 
+// docs/design/simulation.md, "What it has found", says what each was.
+void keep_promises_once_broken(Simulate play, std::initializer_list<std::uint64_t> seeds) {
+  for (const std::uint64_t seed : seeds) EXPECT_EQ(play(seed, 0, false).broken, "") << seed;
+}
+
 // Of every number of ranks, and whatever the seed wants.
 void take_as_many_ranks_as_wanted(Simulate play, int least) {
   for (int world = least; world <= 7; ++world) EXPECT_EQ(play(4, world, false).broken, "") << world;
@@ -73,14 +78,10 @@ TEST(Servers, KeepEveryPromise) {
   EXPECT_GT(totals.steps, 3 * kSeeds);
 }
 
-// The table of docs/design/simulation.md, "What it has found", says what each of them was.
 TEST(Servers, KeepThePromisesThatTheyOnceBroke) {
-  constexpr std::array<std::uint64_t, 17> kFound{672,      717,      1295,       1412,    6229,     9799,
-                                                 45095,    48249,    105056,     118088,  50046759, 40116208,
-                                                 80009369, 80041495, 5000009028, 5019639, 5019689};
-  for (const std::uint64_t seed : kFound) {
-    EXPECT_EQ(simulate_served(seed).broken, "") << seed;
-  }
+  keep_promises_once_broken(
+      simulate_served, {672, 717, 1295, 1412, 6229, 9799, 45095, 48249, 105056, 118088, 50046759, 40116208,
+                        80009369, 80041495, 5000009028, 5019639, 5019689});
 }
 
 TEST(Servers, RepeatThemselvesToTheLastEvent) {
@@ -97,6 +98,10 @@ TEST(Elastic, KeepsEveryPromise) {
   EXPECT_GT(totals.faults, testing::whole_or_brief(60U, 20U));
   EXPECT_GT(totals.steps, 50 * kSessions);
   (void)keep_every_promise(simulate_elastic, "--elastic ", std::uint64_t{1} << 40U, kSessions / 2);
+}
+
+TEST(Elastic, KeepsThePromisesThatItOnceBroke) {
+  keep_promises_once_broken(simulate_elastic, {10048403, 10096322, 10115009, 10122661});
 }
 
 TEST(Elastic, RepeatsItselfToTheLastEvent) {
@@ -120,8 +125,7 @@ TEST(Meetings, KeepEveryPromise) {
 
 // Others have given up and hung up on it, while it was frozen or not started yet: that is no other token.
 TEST(Meetings, WhoComesAfterTheOthersHaveGivenUpIsNotUnauthorized) {
-  for (const std::uint64_t seed : {259U, 876U, 3006118U})
-    EXPECT_EQ(simulate_meeting(seed).broken, "") << seed;
+  keep_promises_once_broken(simulate_meeting, {259, 876, 3006118});
 }
 
 TEST(Meetings, RepeatThemselvesToTheLastEvent) {
@@ -135,18 +139,14 @@ TEST(Meetings, TakeAsManyRanksAsWanted) {
 // Of a circle, or a chain, of waits: a rank that stands still, one that another's bytes don't reach, or one
 // that was frozen as long as the deadline and has just gone on.
 TEST(Simulation, WhoHoldsUpTheOthersIsNamedAndNotWhoWaits) {
-  for (const std::uint64_t seed :
-       {20028923U, 20064208U, 30165444U, 30680236U, 30534692U, 30963283U, 20011348U, 30099582U, 30751641U}) {
-    EXPECT_EQ(simulate(seed).broken, "") << seed;
-  }
+  keep_promises_once_broken(
+      simulate, {20028923, 20064208, 30165444, 30680236, 30534692, 30963283, 20011348, 30099582, 30751641});
 }
 
 // The step's time is used up by a rank that freezes or comes late; a wait that begins then asks the others
 // before it blames one.
 TEST(Simulation, WhoComesLateToItsWaitAsksBeforeItBlames) {
-  for (const std::uint64_t seed : {2011781U, 2023854U, 2039313U, 2047055U, 3022109U}) {
-    EXPECT_EQ(simulate(seed).broken, "") << seed;
-  }
+  keep_promises_once_broken(simulate, {2011781, 2023854, 2039313, 2047055, 3022109});
 }
 
 // A rank that has all others' votes freezes within a call on the way to its own, and the others give up

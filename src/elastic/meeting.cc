@@ -183,7 +183,10 @@ void Meeting::redirect(const Member& host) {
   for (const auto& peer : context_.reception->take_joiners()) (void)peer->line->say(Elsewhere{host.door});
 }
 
-bool Meeting::answers_below(int id) const {
+bool Meeting::answers_below(int id) {
+  for (const Member& member : others()) {
+    if (member.id < id && !given_up_.contains(member.id)) probes_.ask(member);
+  }
   return std::ranges::any_of(probes_.answered(),
                              [&](int other) { return other < id && !given_up_.contains(other); });
 }

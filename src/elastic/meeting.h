@@ -108,8 +108,8 @@ class Meeting {
 
   // All members that this one knows of, but for itself and those that left.
   std::vector<Member> others() const;
-  // Whether one with a lower id, which should host, has answered meanwhile, as not all do in time.
-  bool answers_below(int id) const;
+  // Whether one with a lower id, which should host, has answered meanwhile; asks them again, who may wake up.
+  bool answers_below(int id);
   OrNothing attend(const Member& member, const std::shared_ptr<PeerLine>& line);
   bool is_out_of_patience(Clock::duration waited, bool is_hosted) const;
   struct Visit;

@@ -101,7 +101,7 @@ TEST(Elastic, KeepsEveryPromise) {
 }
 
 TEST(Elastic, KeepsThePromisesThatItOnceBroke) {
-  keep_promises_once_broken(simulate_elastic, {10048403, 10096322, 10115009, 10122661});
+  keep_promises_once_broken(simulate_elastic, {10048403, 10096322, 10115009, 10122661, 20011692});
 }
 
 TEST(Elastic, RepeatsItselfToTheLastEvent) {

@@ -131,33 +131,206 @@ class ChannelImpl final : public MeteredChannel {
   bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().take_pairs(part, step);
   }
-  std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
+
+  std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override {
+    const MessageBounds bounds = bounds_of(message.parts, step, encoder_);
+    if (bounds.parts == 0) return 0;
+    return bounds.payload_bytes + bounds.lists().head_bytes;
+  }
+
   Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id,
-                                        std::uint64_t room) override;
-  bool sends_values(const MessageLayout& message, std::uint64_t step) const noexcept override;
+                                        std::uint64_t room) override {
+    RETURN_IF_ERROR(begin(maker_, layout.parts, id));
+    auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
+      RETURN_IF_ERROR(maker_.check_distinct(layout));
+      const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
+      maker_.open(layout, id.step, room == 0 || is_needed(codecs(), layout, id.step, options_.revert), room,
+                  bounds);
+      if (resources_.backend) {
+        code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
+      } else {
+        code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
+      }
+      memory_.scratch_held.set(memory_.scratch.capacity() + maker_.writer_bytes());
+      RETURN_IF_ERROR(maker_.close(id, low_half(rules_.hash)));
+      return maker_.pieces(0);
+    });
+    if (!pieces && options_.revert == Revert::kFold)
+      keep_what_was_not_coded(maker_, encoder_, layout.parts, id);
+    return pieces;
+  }
+
+  bool sends_values(const MessageLayout& message, std::uint64_t step) const noexcept override {
+    return resources_.backend == nullptr && std::ranges::all_of(message.parts, [&](const Named& part) {
+             return part.tensor.elements() == 0 || encoder_.sends_values(part, step);
+           });
+  }
+
   Result<std::span<const Bytes>> encode_in_place(const MessageLayout& layout, const MessageId& id,
-                                                 std::uint64_t room) override;
-  Result<std::uint64_t> lend(const MessageLayout& layout, const MessageId& id) override;
-  Result<std::uint64_t> encode_to(const MessageLayout& layout, const MessageId& id, MutBytes out) override;
+                                                 std::uint64_t room) override {
+    if (!sends_values(layout, id.step)) return encode(layout, id, room);
+    RETURN_IF_ERROR(begin(maker_, layout.parts, id));
+    return or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
+      RETURN_IF_ERROR(maker_.check_distinct(layout));
+      return maker_.make_in_place(layout, id, low_half(rules_.hash), true);
+    });
+  }
+
+  Result<std::uint64_t> lend(const MessageLayout& layout, const MessageId& id) override {
+    assert(sends_values(layout, id.step));
+    RETURN_IF_ERROR(begin(maker_, layout.parts, id));
+    return or_no_memory("lending a message", [&]() -> Result<std::uint64_t> {
+      RETURN_IF_ERROR(maker_.check_distinct(layout));
+      const auto message = maker_.make_in_place(layout, id, low_half(rules_.hash), false);
+      std::uint64_t bytes = 0;
+      for (const Bytes piece : message) bytes += piece.size();
+      release(message);
+      return bytes;
+    });
+  }
+
+  Result<std::uint64_t> encode_to(const MessageLayout& layout, const MessageId& id, MutBytes out) override {
+    const std::uint64_t bound = message_bound(layout, id.step);
+    if (out.size() < bound) {
+      return fail(ErrorCode::kOutputTooSmall, "the message may need " + std::to_string(bound) +
+                                                  " bytes, but there is room for " +
+                                                  std::to_string(out.size()));
+    }
+    RETURN_IF_ERROR(check_apart(layout.parts, out.first(bound)));
+    if (resources_.backend || options_.revert == Revert::kFold)
+      return copy_of_encoded(*this, layout, id, out);
+    RETURN_IF_ERROR(begin(maker_, layout.parts, id));
+    return or_no_memory("encoding a message", [&]() -> Result<std::uint64_t> {
+      RETURN_IF_ERROR(maker_.check_distinct(layout));
+      const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_, true);
+      maker_.open(layout, id.step, is_needed(codecs(), layout, id.step, options_.revert), 0, bounds, true);
+      code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
+      return maker_.write(id, low_half(rules_.hash), bounds.chunk, out);
+    });
+  }
+
   Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
-                    std::vector<std::span<const Bytes>>& encoded) override;
+                    std::vector<std::span<const Bytes>>& encoded) override {
+    if (!resources_.backend) return Channel::encode_all(messages, id, room, encoded);
+    for (const MessageLayout& layout : messages) {
+      RETURN_IF_ERROR(check_encode(maker_.record(), layout.parts, id));
+    }
+    maker_.record().open(id.step);
+    maker_.begin();
+    return or_no_memory("encoding messages", [&]() -> Status {
+      for (const MessageLayout& layout : messages) {
+        RETURN_IF_ERROR(maker_.check_distinct(layout));
+        const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
+        maker_.open(layout, id.step, room == 0 || is_needed(codecs(), layout, id.step, options_.revert), room,
+                    bounds);
+      }
+      code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
+      RETURN_IF_ERROR(maker_.close(id, low_half(rules_.hash)));
+      for (std::size_t i = 0; i < maker_.count(); ++i) encoded.push_back(maker_.pieces(i));
+      return {};
+    });
+  }
+
   void release(std::span<const Bytes> pieces) noexcept override {
     maker_.record().messages().release(pieces);
   }
-  Status prepare(const MessageLayout& message, std::uint64_t step) override;
-  void keep(const MessageLayout& message, const MessageId& id) noexcept override;
+
+  Status prepare(const MessageLayout& message, std::uint64_t step) override {
+    if (options_.revert != Revert::kFold) return {};
+    for (const Named& part : message.parts) {
+      if (part.tensor.elements() == 0) continue;
+      SentPart made;
+      RETURN_IF_ERROR(encoder_.open(part, step, made));
+    }
+    return {};
+  }
+
+  void keep(const MessageLayout& message, const MessageId& id) noexcept override {
+    if (options_.revert != Revert::kFold) return;
+    (void)or_no_memory("keeping a message", [&]() -> Status {
+      RETURN_IF_ERROR(check_encode(maker_.record(), message.parts, id));
+      maker_.record().open(id.step);
+      for (const Named& part : message.parts) keep_part(encoder_, part, id);
+      return {};
+    });
+  }
+
   Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
-                Into into, float scale) override;
+                Into into, float scale) override {
+    RETURN_IF_ERROR(or_no_memory("looking at slots", [&] { return check_apart(parts.parts); }));
+    RETURN_IF_ERROR(check_apart(parts.parts, pieces.size() == 1 ? pieces[0] : Bytes()));
+    const ExpectedMessage due{expected, low_half(rules_.hash), parts};
+    return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
+  }
+
   Status decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
-                    float scale) override;
+                    float scale) override {
+    if (!resources_.backend) return Channel::decode_all(messages, expected, into, scale);
+    const ExpectedMessage each{expected, low_half(rules_.hash), std::span<const Named>()};
+    return decode_messages_on_device(messages, each, codecs(), Target{into, scale}, memory_);
+  }
+
   Status decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
-                      float scale, std::span<Pairs> means) override;
-  Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
-  void commit() noexcept override;
-  void revert() noexcept override;
-  Status recode(std::string_view codecs) override;
-  std::span<const float> residual(std::string_view name, std::uint64_t first) const override;
-  Result<std::vector<std::byte>> save() const override;
+                      float scale, std::span<Pairs> means) override {
+    const ExpectedMessage due{expected, low_half(rules_.hash), parts};
+    return decode_message_to_pairs(pieces, due, codecs(), scale, means, memory_);
+  }
+
+  Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override {
+    if (!rules_.now.any(&CodecInfo::sparse)) return {};
+    RETURN_IF_ERROR(maker_.record().check_closed("masking"));
+    const SentPart* part = maker_.record().find(name_hash(Named{name, {}}), first);
+    if (part == nullptr) {
+      return wrong_state("part '" + std::string(name) + "' was not in the step that was committed last");
+    }
+    if (part->count != momentum.size()) {
+      return invalid("part '" + std::string(name) + "' has " + std::to_string(part->count) +
+                     " elements, its momentum " + std::to_string(momentum.size()));
+    }
+    return PartEncoder::clear_sent(*part, momentum);
+  }
+
+  void commit() noexcept override {
+    maker_.record().commit(rules_.now.any(&CodecInfo::sparse), memory_.scratch);  // kept for mask_sent
+    maker_.payloads().end_step();
+    residuals_.forget_step();
+  }
+
+  void revert() noexcept override {
+    if (resources_.backend) resources_.backend->forget_decoded();
+    if (options_.revert == Revert::kExact) {
+      residuals_.restore_step();
+    } else {
+      maker_.record().fold(memory_.scratch);
+    }
+    maker_.record().end();
+    maker_.record().messages().end_step();  // after a step of no messages nothing is kept
+    residuals_.forget_step();
+    maker_.payloads().end_step();
+    maker_.payloads().clear();
+  }
+
+  Status recode(std::string_view codecs) override {
+    RETURN_IF_ERROR(maker_.record().check_closed("changing its codecs"));
+    ASSIGN_OR_RETURN(auto rules, CodecRules::parse(codecs, {.of_means = options_.means}));
+    rules_.change_to(std::move(rules), options_.policy);
+    return {};
+  }
+
+  std::span<const float> residual(std::string_view name, std::uint64_t first) const override {
+    return residuals_.values_of(Named{name, {}, first});
+  }
+
+  Result<std::vector<std::byte>> save() const override {
+    RETURN_IF_ERROR(maker_.record().check_closed("saving"));
+    if (resources_.backend) {
+      ResidualStore copy;
+      RETURN_IF_ERROR(residuals_.download(copy));
+      return save_residuals(copy, rules_.state_hash);
+    }
+    return save_residuals(residuals_, rules_.state_hash);
+  }
+
   Status load(Bytes state) override {
     return replace_residuals([&](auto& store) { return load_residuals(state, rules_.state_hash, store); });
   }
@@ -202,200 +375,6 @@ class ChannelImpl final : public MeteredChannel {
   PartEncoder encoder_;
   MessageMaker maker_;
 };
-
-std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint64_t step) const {
-  const MessageBounds bounds = bounds_of(message.parts, step, encoder_);
-  if (bounds.parts == 0) return 0;
-  return bounds.payload_bytes + bounds.lists().head_bytes;
-}
-
-Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, const MessageId& id,
-                                                   std::uint64_t room) {
-  RETURN_IF_ERROR(begin(maker_, layout.parts, id));
-  auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
-    RETURN_IF_ERROR(maker_.check_distinct(layout));
-    const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
-    maker_.open(layout, id.step, room == 0 || is_needed(codecs(), layout, id.step, options_.revert), room,
-                bounds);
-    if (resources_.backend) {
-      code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
-    } else {
-      code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
-    }
-    memory_.scratch_held.set(memory_.scratch.capacity() + maker_.writer_bytes());
-    RETURN_IF_ERROR(maker_.close(id, low_half(rules_.hash)));
-    return maker_.pieces(0);
-  });
-  if (!pieces && options_.revert == Revert::kFold)
-    keep_what_was_not_coded(maker_, encoder_, layout.parts, id);
-  return pieces;
-}
-
-bool ChannelImpl::sends_values(const MessageLayout& message, std::uint64_t step) const noexcept {
-  return resources_.backend == nullptr && std::ranges::all_of(message.parts, [&](const Named& part) {
-           return part.tensor.elements() == 0 || encoder_.sends_values(part, step);
-         });
-}
-
-Result<std::span<const Bytes>> ChannelImpl::encode_in_place(const MessageLayout& layout, const MessageId& id,
-                                                            std::uint64_t room) {
-  if (!sends_values(layout, id.step)) return encode(layout, id, room);
-  RETURN_IF_ERROR(begin(maker_, layout.parts, id));
-  return or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
-    RETURN_IF_ERROR(maker_.check_distinct(layout));
-    return maker_.make_in_place(layout, id, low_half(rules_.hash), true);
-  });
-}
-
-Result<std::uint64_t> ChannelImpl::lend(const MessageLayout& layout, const MessageId& id) {
-  assert(sends_values(layout, id.step));
-  RETURN_IF_ERROR(begin(maker_, layout.parts, id));
-  return or_no_memory("lending a message", [&]() -> Result<std::uint64_t> {
-    RETURN_IF_ERROR(maker_.check_distinct(layout));
-    const auto message = maker_.make_in_place(layout, id, low_half(rules_.hash), false);
-    std::uint64_t bytes = 0;
-    for (const Bytes piece : message) bytes += piece.size();
-    release(message);
-    return bytes;
-  });
-}
-
-Result<std::uint64_t> ChannelImpl::encode_to(const MessageLayout& layout, const MessageId& id, MutBytes out) {
-  const std::uint64_t bound = message_bound(layout, id.step);
-  if (out.size() < bound) {
-    return fail(ErrorCode::kOutputTooSmall, "the message may need " + std::to_string(bound) +
-                                                " bytes, but there is room for " +
-                                                std::to_string(out.size()));
-  }
-  RETURN_IF_ERROR(check_apart(layout.parts, out.first(bound)));
-  if (resources_.backend || options_.revert == Revert::kFold) return copy_of_encoded(*this, layout, id, out);
-  RETURN_IF_ERROR(begin(maker_, layout.parts, id));
-  return or_no_memory("encoding a message", [&]() -> Result<std::uint64_t> {
-    RETURN_IF_ERROR(maker_.check_distinct(layout));
-    const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_, true);
-    maker_.open(layout, id.step, is_needed(codecs(), layout, id.step, options_.revert), 0, bounds, true);
-    code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
-    return maker_.write(id, low_half(rules_.hash), bounds.chunk, out);
-  });
-}
-
-Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const MessageId& id,
-                               std::uint64_t room, std::vector<std::span<const Bytes>>& encoded) {
-  if (!resources_.backend) return Channel::encode_all(messages, id, room, encoded);
-  for (const MessageLayout& layout : messages) {
-    RETURN_IF_ERROR(check_encode(maker_.record(), layout.parts, id));
-  }
-  maker_.record().open(id.step);
-  maker_.begin();
-  return or_no_memory("encoding messages", [&]() -> Status {
-    for (const MessageLayout& layout : messages) {
-      RETURN_IF_ERROR(maker_.check_distinct(layout));
-      const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
-      maker_.open(layout, id.step, room == 0 || is_needed(codecs(), layout, id.step, options_.revert), room,
-                  bounds);
-    }
-    code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
-    RETURN_IF_ERROR(maker_.close(id, low_half(rules_.hash)));
-    for (std::size_t i = 0; i < maker_.count(); ++i) encoded.push_back(maker_.pieces(i));
-    return {};
-  });
-}
-
-Status ChannelImpl::prepare(const MessageLayout& message, std::uint64_t step) {
-  if (options_.revert != Revert::kFold) return {};
-  for (const Named& part : message.parts) {
-    if (part.tensor.elements() == 0) continue;
-    SentPart made;
-    RETURN_IF_ERROR(encoder_.open(part, step, made));
-  }
-  return {};
-}
-
-void ChannelImpl::keep(const MessageLayout& message, const MessageId& id) noexcept {
-  if (options_.revert != Revert::kFold) return;
-  (void)or_no_memory("keeping a message", [&]() -> Status {
-    RETURN_IF_ERROR(check_encode(maker_.record(), message.parts, id));
-    maker_.record().open(id.step);
-    for (const Named& part : message.parts) keep_part(encoder_, part, id);
-    return {};
-  });
-}
-
-Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& parts,
-                           const MessageId& expected, Into into, float scale) {
-  RETURN_IF_ERROR(or_no_memory("looking at slots", [&] { return check_apart(parts.parts); }));
-  RETURN_IF_ERROR(check_apart(parts.parts, pieces.size() == 1 ? pieces[0] : Bytes()));
-  const ExpectedMessage due{expected, low_half(rules_.hash), parts};
-  return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
-}
-
-Status ChannelImpl::decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected,
-                               Into into, float scale) {
-  if (!resources_.backend) return Channel::decode_all(messages, expected, into, scale);
-  const ExpectedMessage each{expected, low_half(rules_.hash), std::span<const Named>()};
-  return decode_messages_on_device(messages, each, codecs(), Target{into, scale}, memory_);
-}
-
-Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,
-                                 const MessageId& expected, float scale, std::span<Pairs> means) {
-  const ExpectedMessage due{expected, low_half(rules_.hash), parts};
-  return decode_message_to_pairs(pieces, due, codecs(), scale, means, memory_);
-}
-
-void ChannelImpl::commit() noexcept {
-  maker_.record().commit(rules_.now.any(&CodecInfo::sparse), memory_.scratch);  // kept for mask_sent
-  maker_.payloads().end_step();
-  residuals_.forget_step();
-}
-
-Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const {
-  if (!rules_.now.any(&CodecInfo::sparse)) return {};
-  RETURN_IF_ERROR(maker_.record().check_closed("masking"));
-  const SentPart* part = maker_.record().find(name_hash(Named{name, {}}), first);
-  if (part == nullptr) {
-    return wrong_state("part '" + std::string(name) + "' was not in the step that was committed last");
-  }
-  if (part->count != momentum.size()) {
-    return invalid("part '" + std::string(name) + "' has " + std::to_string(part->count) +
-                   " elements, its momentum " + std::to_string(momentum.size()));
-  }
-  return PartEncoder::clear_sent(*part, momentum);
-}
-
-void ChannelImpl::revert() noexcept {
-  if (resources_.backend) resources_.backend->forget_decoded();
-  if (options_.revert == Revert::kExact) {
-    residuals_.restore_step();
-  } else {
-    maker_.record().fold(memory_.scratch);
-  }
-  maker_.record().end();
-  maker_.record().messages().end_step();  // after a step of no messages nothing is kept
-  residuals_.forget_step();
-  maker_.payloads().end_step();
-  maker_.payloads().clear();
-}
-
-Status ChannelImpl::recode(std::string_view codecs) {
-  RETURN_IF_ERROR(maker_.record().check_closed("changing its codecs"));
-  ASSIGN_OR_RETURN(auto rules, CodecRules::parse(codecs, {.of_means = options_.means}));
-  rules_.change_to(std::move(rules), options_.policy);
-  return {};
-}
-
-std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_t first) const {
-  return residuals_.values_of(Named{name, {}, first});
-}
-
-Result<std::vector<std::byte>> ChannelImpl::save() const {
-  RETURN_IF_ERROR(maker_.record().check_closed("saving"));
-  if (resources_.backend) {
-    ResidualStore copy;
-    RETURN_IF_ERROR(residuals_.download(copy));
-    return save_residuals(copy, rules_.state_hash);
-  }
-  return save_residuals(residuals_, rules_.state_hash);
-}
 
 }  // namespace
 

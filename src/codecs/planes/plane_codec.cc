@@ -94,109 +94,98 @@ class PlaneCodec final : public Codec {
   }
 
  private:
-  Sizes do_sizes(const TensorView& part) const noexcept override;
-  std::uint64_t do_decode_scratch(std::uint64_t count) const noexcept override;
-  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
-                                const Exec& exec) const override;
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const override;
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override;
+  Sizes do_sizes(const TensorView& part) const noexcept override {
+    const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
+    const std::uint64_t scratch = part.count > 0 ? raw_room(part.count) + compress_scratch_ : 0;
+    return Sizes{.payload_bytes = sum_or_max(product_or_max(part.count, sizeof(float)), chunks),
+                 .chunks = chunks_or_max(chunks),
+                 .scratch_bytes = scratch};
+  }
 
-  std::uint64_t encode_chunk(const Addends& x, MutBytes out, MutBytes scratch) const noexcept;
+  std::uint64_t do_decode_scratch(std::uint64_t count) const noexcept override {
+    return count > 0 ? raw_room(count) + compressor_.decompress_scratch() : 0;
+  }
+
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override {
+    const Addends x{part.in, part.residual, part.left, part.count};
+    std::uint64_t written = 0;
+    std::uint32_t chunks = 0;
+    for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
+      const Addends chunk = some_of(x, at, std::min(part.count - at, kChunkElements));
+      const MutBytes room = out.payload.subspan(written, 1 + chunk.count * sizeof(float));
+      written += encode_chunk(chunk, room, exec.scratch);
+      out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
+    }
+    return EncodedPart{.payload_bytes = written, .chunks = chunks};
+  }
+
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const override {
+    const auto join = out.accumulate ? join_accumulate : join_overwrite;
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      const std::uint32_t count = elements_of_chunk(out.count, i, kChunkElements);
+      const std::byte* bytes = nullptr;
+      const Fault fault =
+          bytes_of(chunk_of(in, i), exec.scratch.first(count * sizeof(float)),
+                   exec.scratch.subspan(raw_room(out.count), compressor_.decompress_scratch()), bytes);
+      RETURN_IF_ERROR(fault_status(info().name, i, fault));
+      join(bytes, count, planes_, out.scale, out.slot + i * kChunkElements);
+    }
+    return {};
+  }
+
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    std::vector<std::byte> memory(do_decode_scratch(count));
+    const MutBytes scratch(memory);
+    std::uint64_t bits_of_mode[2] = {};
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      const std::uint64_t bytes = elements_of_chunk(count, i, kChunkElements) * sizeof(float);
+      const ChunkBytes chunk = chunk_of(in, i);
+      const std::byte* at = nullptr;
+      const Fault fault = bytes_of(chunk, scratch.first(bytes), scratch.subspan(raw_room(count)), at);
+      RETURN_IF_ERROR(fault_status(info().name, i, fault));
+      bits_of_mode[chunk.at[0] == kCompressed ? 1 : 0] += (std::uint64_t{chunk.bytes} - 1) * 8;
+    }
+    add_section(sections, "modes", in.chunk_ends.size() * 8);
+    add_section(sections, "stored bytes", bits_of_mode[0]);
+    add_section(sections, "compressed bytes", bits_of_mode[1]);
+    return {};
+  }
+
+  // `out` has room for the chunk as it is. Returns the bytes written.
+  std::uint64_t encode_chunk(const Addends& x, MutBytes out, MutBytes scratch) const noexcept {
+    assert(scratch.size() >= raw_room(x.count) + compress_scratch_ && out.size() > x.count * sizeof(float));
+    const MutBytes raw = scratch.first(x.count * sizeof(float));
+    split(x, planes_, raw.data());
+    const std::uint64_t bytes = compressor_.compress(level_, raw, out.subspan(1, raw.size() - 1),
+                                                     scratch.subspan(raw_room(x.count), compress_scratch_));
+    out[0] = bytes > 0 ? kCompressed : kStored;
+    if (bytes > 0) return 1 + bytes;
+    std::memcpy(out.data() + 1, raw.data(), raw.size());
+    return 1 + raw.size();
+  }
+
   // The bytes of a chunk's values: in `raw`, or where the chunk has stored them.
+
   Fault bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scratch,
-                 const std::byte*& bytes) const noexcept;
+                 const std::byte*& bytes) const noexcept {
+    const Bytes in{chunk.at + 1, chunk.bytes - 1};
+    if (chunk.at[0] == kStored) {
+      bytes = in.data();
+      if (in.size() < raw.size()) return &faults::kTruncated;
+      return in.size() > raw.size() ? &faults::kLength : nullptr;
+    }
+    if (chunk.at[0] != kCompressed) return &faults::kMode;
+    if (in.size() >= raw.size()) return &faults::kLength;
+    bytes = raw.data();
+    return compressor_.decompress(in, raw, scratch);
+  }
 
   const Compressor& compressor_;
   int level_;
   bool planes_;
   std::uint64_t compress_scratch_;
 };
-
-Sizes PlaneCodec::do_sizes(const TensorView& part) const noexcept {
-  const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
-  const std::uint64_t scratch = part.count > 0 ? raw_room(part.count) + compress_scratch_ : 0;
-  return Sizes{.payload_bytes = sum_or_max(product_or_max(part.count, sizeof(float)), chunks),
-               .chunks = chunks_or_max(chunks),
-               .scratch_bytes = scratch};
-}
-
-std::uint64_t PlaneCodec::do_decode_scratch(std::uint64_t count) const noexcept {
-  return count > 0 ? raw_room(count) + compressor_.decompress_scratch() : 0;
-}
-
-Result<EncodedPart> PlaneCodec::do_encode(const PartSource& part, const PartBuffer& out,
-                                          const Exec& exec) const {
-  const Addends x{part.in, part.residual, part.left, part.count};
-  std::uint64_t written = 0;
-  std::uint32_t chunks = 0;
-  for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
-    const Addends chunk = some_of(x, at, std::min(part.count - at, kChunkElements));
-    const MutBytes room = out.payload.subspan(written, 1 + chunk.count * sizeof(float));
-    written += encode_chunk(chunk, room, exec.scratch);
-    out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
-  }
-  return EncodedPart{.payload_bytes = written, .chunks = chunks};
-}
-
-// `out` has room for the chunk as it is. Returns the bytes written.
-std::uint64_t PlaneCodec::encode_chunk(const Addends& x, MutBytes out, MutBytes scratch) const noexcept {
-  assert(scratch.size() >= raw_room(x.count) + compress_scratch_ && out.size() > x.count * sizeof(float));
-  const MutBytes raw = scratch.first(x.count * sizeof(float));
-  split(x, planes_, raw.data());
-  const std::uint64_t bytes = compressor_.compress(level_, raw, out.subspan(1, raw.size() - 1),
-                                                   scratch.subspan(raw_room(x.count), compress_scratch_));
-  out[0] = bytes > 0 ? kCompressed : kStored;
-  if (bytes > 0) return 1 + bytes;
-  std::memcpy(out.data() + 1, raw.data(), raw.size());
-  return 1 + raw.size();
-}
-
-Fault PlaneCodec::bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scratch,
-                           const std::byte*& bytes) const noexcept {
-  const Bytes in{chunk.at + 1, chunk.bytes - 1};
-  if (chunk.at[0] == kStored) {
-    bytes = in.data();
-    if (in.size() < raw.size()) return &faults::kTruncated;
-    return in.size() > raw.size() ? &faults::kLength : nullptr;
-  }
-  if (chunk.at[0] != kCompressed) return &faults::kMode;
-  if (in.size() >= raw.size()) return &faults::kLength;
-  bytes = raw.data();
-  return compressor_.decompress(in, raw, scratch);
-}
-
-Status PlaneCodec::do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const {
-  const auto join = out.accumulate ? join_accumulate : join_overwrite;
-  for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-    const std::uint32_t count = elements_of_chunk(out.count, i, kChunkElements);
-    const std::byte* bytes = nullptr;
-    const Fault fault =
-        bytes_of(chunk_of(in, i), exec.scratch.first(count * sizeof(float)),
-                 exec.scratch.subspan(raw_room(out.count), compressor_.decompress_scratch()), bytes);
-    RETURN_IF_ERROR(fault_status(info().name, i, fault));
-    join(bytes, count, planes_, out.scale, out.slot + i * kChunkElements);
-  }
-  return {};
-}
-
-Status PlaneCodec::do_describe(const PartView& in, std::uint64_t count,
-                               std::vector<Section>& sections) const {
-  std::vector<std::byte> memory(do_decode_scratch(count));
-  const MutBytes scratch(memory);
-  std::uint64_t bits_of_mode[2] = {};
-  for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-    const std::uint64_t bytes = elements_of_chunk(count, i, kChunkElements) * sizeof(float);
-    const ChunkBytes chunk = chunk_of(in, i);
-    const std::byte* at = nullptr;
-    const Fault fault = bytes_of(chunk, scratch.first(bytes), scratch.subspan(raw_room(count)), at);
-    RETURN_IF_ERROR(fault_status(info().name, i, fault));
-    bits_of_mode[chunk.at[0] == kCompressed ? 1 : 0] += (std::uint64_t{chunk.bytes} - 1) * 8;
-  }
-  add_section(sections, "modes", in.chunk_ends.size() * 8);
-  add_section(sections, "stored bytes", bits_of_mode[0]);
-  add_section(sections, "compressed bytes", bits_of_mode[1]);
-  return {};
-}
 
 }  // namespace
 

@@ -38,14 +38,83 @@ class GatherExchange final : public BucketExchange {
         most_elements_(most_elements),
         means_(run_, tensors_, plan_) {}
 
-  Status start(bool is_oldest) override;
-  Result<Progress> move(bool is_oldest) override;
+  Status start(bool) override {
+    if (run_.report().element_count == 0) {
+      sender_ = run_.world();
+      return {};
+    }
+    RETURN_IF_ERROR(plan_.check_bounds(channel_, run_.step().number));
+    Status started = or_no_memory("posting receives", [&] { return post_receives(); });
+    for (const PartMessage& message : planned()) {
+      // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
+      Status shared = or_no_memory("sending", [&]() -> Status {
+        ASSIGN_OR_RETURN(const auto pieces, run_.encode_in_place(channel_, message.layout(), kFirstStage, 0));
+        if (!started) return {};
+        own_.push_back(pieces);
+        messages_.send_to_all(kFirstStage, pieces);
+        return {};
+      });
+      if (!shared && started) started = std::move(shared);
+    }
+    return started;
+  }
+
+  Result<Progress> move(bool) override {
+    if (sender_ == run_.world()) {
+      for (std::size_t m = 0; m < planned().size(); ++m) means_.sum_up({0, m});
+      means_.join_pairs();
+      return Progress::done();
+    }
+    if (sender_ == run_.rank()) {
+      assert(message_ < own_.size());
+      const bool as_it_is = channel_.sends_values(planned()[message_].layout(), run_.step().number);
+      RETURN_IF_ERROR(as_it_is ? means_.add_own({0, message_}) : add_message(own_[message_]));
+    } else {
+      Incoming& arrival = receive(sender_, message_);
+      if (!messages_.arrived(arrival)) return Progress::waits(arrival.handle);
+      ASSIGN_OR_RETURN(const Bytes message, messages_.take(arrival));
+      RETURN_IF_ERROR(add_message(std::span(&message, 1)));
+      arrival.buffer.reset();
+    }
+    if (sender_ == run_.world() - 1) means_.settle({0, message_});
+    if (++message_ == planned().size()) {
+      message_ = 0;
+      ++sender_;
+    }
+    return Progress::moved();
+  }
 
  private:
-  void plan(bool is_known) override;
+  void plan(bool is_known) override {
+    if (is_known) {
+      plan_.place(tensors_.all());
+    } else {
+      plan_.cut(tensors_.all(), 1, {most_elements_, most_elements_}, [&](const Named& tensor) {
+        return TensorParts{gathered_ranges(tensor, most_elements_), {tensor.tensor.elements(), 1}};
+      });
+    }
+    means_.open(0);
+    messages_.open(planned().size() * static_cast<std::size_t>(run_.world() - 1));
+    run_.report().raw_bytes = static_cast<std::uint64_t>(run_.world() - 1) * tensors_.raw_bytes();
+    sender_ = 0;
+    message_ = 0;
+    own_.clear();
+  }
+
   // All ranks' messages have the same parts, and every rank sums them up.
   std::span<const PartMessage> planned() const noexcept { return plan_.list(0); }
-  Status post_receives();
+
+  Status post_receives() {
+    for (int peer = 0; peer < run_.world(); ++peer) {
+      if (peer == run_.rank()) continue;
+      for (std::size_t m = 0; m < planned().size(); ++m) {
+        messages_.post(receive(peer, m), peer, kFirstStage,
+                       planned()[m].longest(channel_, run_.step().number));
+      }
+    }
+    return {};
+  }
+
   Status add_message(std::span<const Bytes> message) {
     return means_.add(channel_, std::span(&message, 1), {0, message_}, {sender_, sender_, kFirstStage});
   }
@@ -61,78 +130,6 @@ class GatherExchange final : public BucketExchange {
   int sender_ = 0;                           // whose messages are decoded next,
   std::size_t message_ = 0;                  // and which of them
 };
-
-void GatherExchange::plan(bool is_known) {
-  if (is_known) {
-    plan_.place(tensors_.all());
-  } else {
-    plan_.cut(tensors_.all(), 1, {most_elements_, most_elements_}, [&](const Named& tensor) {
-      return TensorParts{gathered_ranges(tensor, most_elements_), {tensor.tensor.elements(), 1}};
-    });
-  }
-  means_.open(0);
-  messages_.open(planned().size() * static_cast<std::size_t>(run_.world() - 1));
-  run_.report().raw_bytes = static_cast<std::uint64_t>(run_.world() - 1) * tensors_.raw_bytes();
-  sender_ = 0;
-  message_ = 0;
-  own_.clear();
-}
-
-Status GatherExchange::start(bool) {
-  if (run_.report().element_count == 0) {
-    sender_ = run_.world();
-    return {};
-  }
-  RETURN_IF_ERROR(plan_.check_bounds(channel_, run_.step().number));
-  Status started = or_no_memory("posting receives", [&] { return post_receives(); });
-  for (const PartMessage& message : planned()) {
-    // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
-    Status shared = or_no_memory("sending", [&]() -> Status {
-      ASSIGN_OR_RETURN(const auto pieces, run_.encode_in_place(channel_, message.layout(), kFirstStage, 0));
-      if (!started) return {};
-      own_.push_back(pieces);
-      messages_.send_to_all(kFirstStage, pieces);
-      return {};
-    });
-    if (!shared && started) started = std::move(shared);
-  }
-  return started;
-}
-
-Status GatherExchange::post_receives() {
-  for (int peer = 0; peer < run_.world(); ++peer) {
-    if (peer == run_.rank()) continue;
-    for (std::size_t m = 0; m < planned().size(); ++m) {
-      messages_.post(receive(peer, m), peer, kFirstStage, planned()[m].longest(channel_, run_.step().number));
-    }
-  }
-  return {};
-}
-
-Result<Progress> GatherExchange::move(bool) {
-  if (sender_ == run_.world()) {
-    for (std::size_t m = 0; m < planned().size(); ++m) means_.sum_up({0, m});
-    means_.join_pairs();
-    return Progress::done();
-  }
-  if (sender_ == run_.rank()) {
-    assert(message_ < own_.size());
-    const bool as_it_is = channel_.sends_values(planned()[message_].layout(), run_.step().number);
-    RETURN_IF_ERROR(as_it_is ? means_.add_own({0, message_}) : add_message(own_[message_]));
-  } else {
-    Incoming& arrival = receive(sender_, message_);
-    if (!messages_.arrived(arrival)) return Progress::waits(arrival.handle);
-    ASSIGN_OR_RETURN(const Bytes message, messages_.take(arrival));
-    RETURN_IF_ERROR(add_message(std::span(&message, 1)));
-    arrival.buffer.reset();
-  }
-  if (sender_ == run_.world() - 1) means_.settle({0, message_});
-  if (++message_ == planned().size()) {
-    message_ = 0;
-    ++sender_;
-  }
-  return Progress::moved();
-}
 
 class GatherReducer final : public PatternReducer {
  public:

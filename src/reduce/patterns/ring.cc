@@ -35,12 +35,54 @@ class RingExchange final : public BucketExchange {
         scatter_{.channel = scatter, .slots_from = 0},
         gather_{.channel = gather, .slots_from = 1} {}
 
-  Status start(bool is_oldest) override;
-  Result<Progress> move(bool is_oldest) override;
-  void give_back() noexcept override;
+  Status start(bool) override {
+    RETURN_IF_ERROR(stage());
+    post_receives(scatter_);
+    post_receives(gather_);
+    for (Messages rest = plan_.partition(left()); !rest.empty();) {
+      const Messages next = rest.first(std::min(rest.size(), most_together()));
+      rest = rest.subspan(next.size());
+      load(next);
+      RETURN_IF_ERROR(run_.world() == 1 ? share_means(next) : send_sums(next));
+    }
+    return {};
+  }
+
+  // A rank's own means leave before those that it passes on: the order that the right neighbour expects.
+  Result<Progress> move(bool) override {
+    post_receives(scatter_);
+    post_receives(gather_);
+    const bool scattering = scatter_.taken < scatter_.stops.size();
+    Phase& phase = scattering ? scatter_ : gather_;
+    const std::span<const RingStop> stops = next_stops(phase);
+    if (stops.empty()) return Progress::done();
+    const Handle awaited = missing(phase, stops.size());
+    if (awaited != Handle::kNone) return Progress::waits(awaited);
+    RETURN_IF_ERROR(scattering ? add_arrivals(stops) : apply_arrivals(stops));
+    return Progress::moved();
+  }
+
+  // Buffers that are still being passed on stay until the step ends.
+  void give_back() noexcept override {
+    for (const Handle forward : gather_.forwards) {
+      if (!run_.transport().done(forward)) return;
+    }
+    BucketExchange::give_back();
+  }
 
  private:
-  void plan(bool is_known) override;
+  void plan(bool is_known) override {
+    if (!is_known) plan_.cut(tensors_.all(), run_.rank(), run_.world());
+    messages_.open(0);
+    // Every partition leaves twice, but this rank's not as a sum, and the right neighbour's not as a mean.
+    run_.report().raw_bytes =
+        2 * tensors_.raw_bytes() - plan_.raw_bytes_of(run_.rank()) - plan_.raw_bytes_of(right());
+    scatter_.stops = plan_.scatter_arrivals();
+    gather_.stops = plan_.gather_arrivals();
+    restart(scatter_);
+    restart(gather_);
+  }
+
   // One of the two phases: its arrivals come in a fixed order into a few buffers that take turns.
   struct Phase {
     Channel& channel;
@@ -53,7 +95,18 @@ class RingExchange final : public BucketExchange {
   };
   using Messages = std::span<const RingMessage>;
 
-  void restart(Phase& phase);
+  void restart(Phase& phase) {
+    phase.posted = 0;
+    phase.taken = 0;
+    phase.longest = 0;
+    for (const RingStop& stop : phase.stops) {
+      const MessageLayout layout = plan_.message(stop).layout();
+      phase.longest = std::max(phase.longest, phase.channel.message_bound(layout, run_.step().number));
+    }
+    // One more than a hop has: the next hop's first message finds its receive posted.
+    phase.forwards.assign(plan_.most_messages() + 1, Handle::kNone);
+  }
+
   int left() const noexcept { return (run_.rank() + run_.world() - 1) % run_.world(); }
   int right() const noexcept { return (run_.rank() + 1) % run_.world(); }
   std::uint16_t stage_of(const Phase& phase) const noexcept {
@@ -64,22 +117,150 @@ class RingExchange final : public BucketExchange {
   }
   // How many of a partition's messages are coded together, at most.
   std::size_t most_together() const noexcept { return tensors_.is_on_device() ? SIZE_MAX : 1; }
-  std::span<const RingStop> next_stops(const Phase& phase) const;
+
+  // What is coded next, together: of one hop.
+  std::span<const RingStop> next_stops(const Phase& phase) const {
+    assert(phase.taken <= phase.stops.size());
+    const auto left = phase.stops.subspan(phase.taken);
+    const auto behind = std::ranges::find_if(
+        left, [&](const RingStop& stop) { return stop.partition != left.front().partition; });
+    return left.first(std::min(static_cast<std::size_t>(behind - left.begin()), most_together()));
+  }
+
   Messages messages_of(std::span<const RingStop> stops) const {
     assert(!stops.empty());
     return plan_.partition(stops.front().partition).subspan(stops.front().message, stops.size());
   }
-  Handle missing(Phase& phase, std::size_t count);
-  void post_receives(Phase& phase);
-  Status take(Phase& phase, Messages messages);
-  Status stage();
-  void load(Messages messages);
-  Status encode(Phase& phase, Messages messages);
-  Status send_sums(Messages messages);
-  Status share_means(Messages messages);
-  Status add_arrivals(std::span<const RingStop> stops);
-  Status apply_arrivals(std::span<const RingStop> stops);
-  Status apply(Messages messages, const Source& source);
+
+  // What keeps the next arrivals from being coded: one that has not come, or a buffer that is still being
+  // passed on. kNone: all are here.
+  Handle missing(Phase& phase, std::size_t count) {
+    for (std::size_t stop = phase.taken; stop < phase.taken + count; ++stop) {
+      if (stop == phase.posted) return phase.forwards[stop % phase.forwards.size()];
+      const Incoming& arrival = slot(phase, stop);
+      if (!messages_.arrived(arrival)) return arrival.handle;
+    }
+    return Handle::kNone;
+  }
+
+  // As many as there are free buffers; a buffer is free when its message was decoded and passed on.
+  void post_receives(Phase& phase) {
+    assert(phase.taken <= phase.posted && phase.posted <= phase.stops.size());
+    while (phase.posted < phase.stops.size() && phase.posted < phase.taken + phase.forwards.size()) {
+      Handle& forward = phase.forwards[phase.posted % phase.forwards.size()];
+      if (forward != Handle::kNone && !run_.transport().done(forward)) return;
+      forward = Handle::kNone;
+      messages_.post(slot(phase, phase.posted), left(), stage_of(phase), phase.longest);
+      ++phase.posted;
+    }
+  }
+
+  // The messages of the next stops.
+  Status take(Phase& phase, Messages messages) {
+    assert(phase.taken + messages.size() <= phase.posted);
+    arrived_.clear();
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      ASSIGN_OR_RETURN(arrived_.emplace_back(), messages_.take(slot(phase, phase.taken + i)));
+    }
+    received_.clear();
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      received_.push_back({std::span(arrived_).subspan(i, 1), messages[i].layout()});
+    }
+    return {};
+  }
+
+  // Memory for sums and means. On a device it gets all the caller's values, scaled, at once.
+  Status stage() {
+    if (tensors_.is_on_device()) {
+      if (Status loaded = tensors_.load_on_device(run_.world_scale()); !loaded) return loaded;
+    } else {
+      tensors_.stage();
+    }
+    plan_.place(tensors_.all(), tensors_.means());
+    return {};
+  }
+
+  // The caller's values, scaled, to staging memory.
+  void load(Messages messages) {
+    if (tensors_.is_on_device()) return;  // start() did it
+    const Stopwatch timer(run_.report(), Stopwatch::Phase::kEncode);
+    const FloatEnvironment environment;
+    const float scale = FloatEnvironment::pinned(run_.world_scale());
+    for (const RingMessage& message : messages) {
+      for (std::size_t i = 0; i < message.parts.size(); ++i) {
+        const TensorView& own = message.own[i];
+        auto* staged = static_cast<float*>(message.parts[i].tensor.values);
+        const auto* values = static_cast<const float*>(own.values);
+        if (own.dtype != DType::kF32) {
+          widen(own.values, own.dtype, own.count, staged);
+          values = staged;
+        }
+        for (std::uint64_t k = 0; k < own.count; ++k) staged[k] = scale * values[k];
+      }
+    }
+  }
+
+  Status encode(Phase& phase, Messages messages) {
+    layouts_.clear();
+    for (const RingMessage& message : messages) layouts_.push_back(message.layout());
+    encoded_.clear();
+    return run_.encode_all(phase.channel, layouts_, stage_of(phase), 0, encoded_);
+  }
+
+  Status send_sums(Messages messages) {
+    RETURN_IF_ERROR(encode(scatter_, messages));
+    for (const std::span<const Bytes> pieces : encoded_) messages_.send(right(), kFirstStage, pieces);
+    return {};
+  }
+
+  Status share_means(Messages messages) {
+    RETURN_IF_ERROR(encode(gather_, messages));
+    assert(encoded_.size() == messages.size());
+    received_.clear();
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      if (run_.world() > 1) messages_.send(right(), kSecondStage, encoded_[i]);
+      received_.push_back({encoded_[i], messages[i].layout()});
+    }
+    // The owner applies the bytes that the others get, not the mean that it knows better.
+    return apply(messages, {run_.rank(), run_.rank(), kSecondStage});
+  }
+
+  Status add_arrivals(std::span<const RingStop> stops) {
+    const Messages messages = messages_of(stops);
+    RETURN_IF_ERROR(take(scatter_, messages));
+    load(messages);
+    RETURN_IF_ERROR(
+        run_.decode(scatter_.channel, received_, {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F));
+    for (std::size_t i = 0; i < stops.size(); ++i) slot(scatter_, scatter_.taken++).buffer.reset();
+    return stops.front().last_hop ? share_means(messages) : send_sums(messages);
+  }
+
+  // Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
+  Status apply_arrivals(std::span<const RingStop> stops) {
+    RETURN_IF_ERROR(take(gather_, messages_of(stops)));
+    RETURN_IF_ERROR(apply(messages_of(stops), {left(), stops.front().partition, kSecondStage}));
+    for (const Bytes& bytes : arrived_) {
+      if (!stops.front().last_hop) {
+        gather_.forwards[gather_.taken % gather_.forwards.size()] =
+            messages_.send(right(), kSecondStage, std::span(&bytes, 1));
+      } else {
+        slot(gather_, gather_.taken).buffer.reset();
+      }
+      ++gather_.taken;
+    }
+    return {};
+  }
+
+  // Decodes the means in received_, which are these messages.
+  Status apply(Messages messages, const Source& source) {
+    RETURN_IF_ERROR(run_.decode(gather_.channel, received_, source, Into::kOverwrite, 1.0F));
+    if (tensors_.is_on_device()) return {};
+    const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+    for (const RingMessage& message : messages) {
+      for (const Named& mean : message.parts) tensors_.settle(mean);
+    }
+    return {};
+  }
 
   RingPlan plan_;
   Phase scatter_;
@@ -90,204 +271,6 @@ class RingExchange final : public BucketExchange {
   std::vector<MessageLayout> layouts_;
   std::vector<std::span<const Bytes>> encoded_;  // messages, in pieces
 };
-
-void RingExchange::plan(bool is_known) {
-  if (!is_known) plan_.cut(tensors_.all(), run_.rank(), run_.world());
-  messages_.open(0);
-  // Every partition leaves twice, but this rank's not as a sum, and the right neighbour's not as a mean.
-  run_.report().raw_bytes =
-      2 * tensors_.raw_bytes() - plan_.raw_bytes_of(run_.rank()) - plan_.raw_bytes_of(right());
-  scatter_.stops = plan_.scatter_arrivals();
-  gather_.stops = plan_.gather_arrivals();
-  restart(scatter_);
-  restart(gather_);
-}
-
-void RingExchange::restart(Phase& phase) {
-  phase.posted = 0;
-  phase.taken = 0;
-  phase.longest = 0;
-  for (const RingStop& stop : phase.stops) {
-    const MessageLayout layout = plan_.message(stop).layout();
-    phase.longest = std::max(phase.longest, phase.channel.message_bound(layout, run_.step().number));
-  }
-  // One more than a hop has: the next hop's first message finds its receive posted.
-  phase.forwards.assign(plan_.most_messages() + 1, Handle::kNone);
-}
-
-// As many as there are free buffers; a buffer is free when its message was decoded and passed on.
-void RingExchange::post_receives(Phase& phase) {
-  assert(phase.taken <= phase.posted && phase.posted <= phase.stops.size());
-  while (phase.posted < phase.stops.size() && phase.posted < phase.taken + phase.forwards.size()) {
-    Handle& forward = phase.forwards[phase.posted % phase.forwards.size()];
-    if (forward != Handle::kNone && !run_.transport().done(forward)) return;
-    forward = Handle::kNone;
-    messages_.post(slot(phase, phase.posted), left(), stage_of(phase), phase.longest);
-    ++phase.posted;
-  }
-}
-
-// What is coded next, together: of one hop.
-std::span<const RingStop> RingExchange::next_stops(const Phase& phase) const {
-  assert(phase.taken <= phase.stops.size());
-  const auto left = phase.stops.subspan(phase.taken);
-  const auto behind = std::ranges::find_if(
-      left, [&](const RingStop& stop) { return stop.partition != left.front().partition; });
-  return left.first(std::min(static_cast<std::size_t>(behind - left.begin()), most_together()));
-}
-
-// The messages of the next stops.
-Status RingExchange::take(Phase& phase, Messages messages) {
-  assert(phase.taken + messages.size() <= phase.posted);
-  arrived_.clear();
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    ASSIGN_OR_RETURN(arrived_.emplace_back(), messages_.take(slot(phase, phase.taken + i)));
-  }
-  received_.clear();
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    received_.push_back({std::span(arrived_).subspan(i, 1), messages[i].layout()});
-  }
-  return {};
-}
-
-// Memory for sums and means. On a device it gets all the caller's values, scaled, at once.
-Status RingExchange::stage() {
-  if (tensors_.is_on_device()) {
-    if (Status loaded = tensors_.load_on_device(run_.world_scale()); !loaded) return loaded;
-  } else {
-    tensors_.stage();
-  }
-  plan_.place(tensors_.all(), tensors_.means());
-  return {};
-}
-
-// The caller's values, scaled, to staging memory.
-void RingExchange::load(Messages messages) {
-  if (tensors_.is_on_device()) return;  // start() did it
-  const Stopwatch timer(run_.report(), Stopwatch::Phase::kEncode);
-  const FloatEnvironment environment;
-  const float scale = FloatEnvironment::pinned(run_.world_scale());
-  for (const RingMessage& message : messages) {
-    for (std::size_t i = 0; i < message.parts.size(); ++i) {
-      const TensorView& own = message.own[i];
-      auto* staged = static_cast<float*>(message.parts[i].tensor.values);
-      const auto* values = static_cast<const float*>(own.values);
-      if (own.dtype != DType::kF32) {
-        widen(own.values, own.dtype, own.count, staged);
-        values = staged;
-      }
-      for (std::uint64_t k = 0; k < own.count; ++k) staged[k] = scale * values[k];
-    }
-  }
-}
-
-Status RingExchange::encode(Phase& phase, Messages messages) {
-  layouts_.clear();
-  for (const RingMessage& message : messages) layouts_.push_back(message.layout());
-  encoded_.clear();
-  return run_.encode_all(phase.channel, layouts_, stage_of(phase), 0, encoded_);
-}
-
-Status RingExchange::send_sums(Messages messages) {
-  RETURN_IF_ERROR(encode(scatter_, messages));
-  for (const std::span<const Bytes> pieces : encoded_) messages_.send(right(), kFirstStage, pieces);
-  return {};
-}
-
-Status RingExchange::share_means(Messages messages) {
-  RETURN_IF_ERROR(encode(gather_, messages));
-  assert(encoded_.size() == messages.size());
-  received_.clear();
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    if (run_.world() > 1) messages_.send(right(), kSecondStage, encoded_[i]);
-    received_.push_back({encoded_[i], messages[i].layout()});
-  }
-  // The owner applies the bytes that the others get, not the mean that it knows better.
-  return apply(messages, {run_.rank(), run_.rank(), kSecondStage});
-}
-
-// Decodes the means in received_, which are these messages.
-Status RingExchange::apply(Messages messages, const Source& source) {
-  RETURN_IF_ERROR(run_.decode(gather_.channel, received_, source, Into::kOverwrite, 1.0F));
-  if (tensors_.is_on_device()) return {};
-  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
-  for (const RingMessage& message : messages) {
-    for (const Named& mean : message.parts) tensors_.settle(mean);
-  }
-  return {};
-}
-
-Status RingExchange::start(bool) {
-  RETURN_IF_ERROR(stage());
-  post_receives(scatter_);
-  post_receives(gather_);
-  for (Messages rest = plan_.partition(left()); !rest.empty();) {
-    const Messages next = rest.first(std::min(rest.size(), most_together()));
-    rest = rest.subspan(next.size());
-    load(next);
-    RETURN_IF_ERROR(run_.world() == 1 ? share_means(next) : send_sums(next));
-  }
-  return {};
-}
-
-Status RingExchange::add_arrivals(std::span<const RingStop> stops) {
-  const Messages messages = messages_of(stops);
-  RETURN_IF_ERROR(take(scatter_, messages));
-  load(messages);
-  RETURN_IF_ERROR(
-      run_.decode(scatter_.channel, received_, {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F));
-  for (std::size_t i = 0; i < stops.size(); ++i) slot(scatter_, scatter_.taken++).buffer.reset();
-  return stops.front().last_hop ? share_means(messages) : send_sums(messages);
-}
-
-// Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
-Status RingExchange::apply_arrivals(std::span<const RingStop> stops) {
-  RETURN_IF_ERROR(take(gather_, messages_of(stops)));
-  RETURN_IF_ERROR(apply(messages_of(stops), {left(), stops.front().partition, kSecondStage}));
-  for (const Bytes& bytes : arrived_) {
-    if (!stops.front().last_hop) {
-      gather_.forwards[gather_.taken % gather_.forwards.size()] =
-          messages_.send(right(), kSecondStage, std::span(&bytes, 1));
-    } else {
-      slot(gather_, gather_.taken).buffer.reset();
-    }
-    ++gather_.taken;
-  }
-  return {};
-}
-
-// What keeps the next arrivals from being coded: one that has not come, or a buffer that is still being
-// passed on. kNone: all are here.
-Handle RingExchange::missing(Phase& phase, std::size_t count) {
-  for (std::size_t stop = phase.taken; stop < phase.taken + count; ++stop) {
-    if (stop == phase.posted) return phase.forwards[stop % phase.forwards.size()];
-    const Incoming& arrival = slot(phase, stop);
-    if (!messages_.arrived(arrival)) return arrival.handle;
-  }
-  return Handle::kNone;
-}
-
-// A rank's own means leave before those that it passes on: the order that the right neighbour expects.
-Result<Progress> RingExchange::move(bool) {
-  post_receives(scatter_);
-  post_receives(gather_);
-  const bool scattering = scatter_.taken < scatter_.stops.size();
-  Phase& phase = scattering ? scatter_ : gather_;
-  const std::span<const RingStop> stops = next_stops(phase);
-  if (stops.empty()) return Progress::done();
-  const Handle awaited = missing(phase, stops.size());
-  if (awaited != Handle::kNone) return Progress::waits(awaited);
-  RETURN_IF_ERROR(scattering ? add_arrivals(stops) : apply_arrivals(stops));
-  return Progress::moved();
-}
-
-// Buffers that are still being passed on stay until the step ends.
-void RingExchange::give_back() noexcept {
-  for (const Handle forward : gather_.forwards) {
-    if (!run_.transport().done(forward)) return;
-  }
-  BucketExchange::give_back();
-}
 
 class RingReducer final : public PatternReducer {
  public:

@@ -1,7 +1,8 @@
 """What the decoder of one codec is: src/codecs/<name>/<name>_decoder.py holds one, named CODEC.
 
-It may be followed by GOOD and REFUSED, parts made by hand, which tests/decoder/test_spec_codecs.py
-tries, and tests of its own.
+Where a codec has a twin for a GPU, GOOD and REFUSED follow, parts made by hand, which this decoder
+and the twin are tried on; tests of its own may, too. Broken parts of all codecs:
+tests/decoder/test_both_decoders.py.
 """
 
 import re

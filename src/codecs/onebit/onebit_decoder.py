@@ -1,7 +1,5 @@
 """onebit, decoded as its spec.md says."""
 
-from dataclasses import replace
-
 import numpy as np
 from spec_codec import Codec, Coded, one_of
 from spec_hashes import require
@@ -73,57 +71,3 @@ CODEC = Codec(
     later={"means": "part"},
     variant=lambda given: COLUMNS if given.get("means") == "column" else None,
 )
-
-TWO, MINUS_THREE = 0x40000000, 0xC0400000
-
-
-def of(chunk: list[int], count: int, scalars: tuple[int, int] = (TWO, MINUS_THREE)) -> Coded:
-    """Make a part of one chunk."""
-    return Coded([bytes(chunk)], count, scalars)
-
-
-def columns(means: list[int], bits: bytes, count: int, number: int | None = None) -> Coded:
-    """Make a part of columns."""
-    given = len(means) // 2 if number is None else number
-    head = np.array([given, *means], "<u4").tobytes()
-    return Coded([head, bits], count, (0, 0), {"means": "column"})
-
-
-GOOD = {
-    "two columns": (
-        columns([TWO, MINUS_THREE, TWO, 0], bytes([0b01, *[0] * 15]), 128),
-        [-3] + [2] * 127,
-    ),
-    "one column, one element": (columns([TWO, MINUS_THREE], b"\1", 1), [-3]),
-    "lowest bits first": (of([0b01], 2), [-3, 2]),
-    "a second byte": (of([0b10000000, 0b1], 10), [2] * 7 + [-3, -3, 2]),
-    "nothing negative": (of([0], 3, (TWO, 0)), [2, 2, 2]),
-    "zeros": (of([0], 3, (0, 0)), [0, 0, 0]),
-    "nothing but negative": (of([0b111], 3, (0, MINUS_THREE)), [-3, -3, -3]),
-    "one side of a part": (of([0b111], 3), [-3, -3, -3]),
-}
-REFUSED = {
-    "a column without a mean": (
-        columns([TWO, MINUS_THREE, TWO, 0], bytes([2, *[0] * 15]), 128),
-        "Corrupt",
-    ),
-    "no columns": (columns([], bytes(16), 128), "Corrupt"),
-    "columns of less than 64": (columns([0, 0, 0, 0], bytes(16), 126), "Corrupt"),
-    "columns that don't fit": (columns([0, 0, 0, 0], bytes(17), 129), "Corrupt"),
-    "too few means": (columns([0, 0], bytes(16), 128, 2), "Truncated"),
-    "too many means": (columns([0, 0, 0, 0], bytes(16), 128, 1), "Corrupt"),
-    "too few bits": (columns([0, 0], bytes(15), 128), "Truncated"),
-    "a bit behind the last of a column": (columns([TWO, MINUS_THREE], b"\4", 2), "Corrupt"),
-    "columns and a mean of the part": (
-        replace(columns([0, 0], b"\0", 1), scalars=(TWO, 0)),
-        "Corrupt",
-    ),
-    "too short": (of([0], 9), "Truncated"),
-    "too long": (of([0, 0], 8), "Corrupt"),
-    "a set bit behind the last": (of([0b1000], 3), "Corrupt"),
-    "negative without a mean": (of([0b100], 3, (TWO, 0)), "Corrupt"),
-} | {
-    f"means of {high:#x} and {low:#x}": (of([0], 3, (high, low)), "Corrupt")
-    for high, low in [(0x7F800000, 0), (0x7FC00000, 0), (0x80000000, 0), (MINUS_THREE, 0)]
-    + [(TWO, 1), (TWO, TWO), (TWO, 0x80000000), (TWO, 0xFF800000), (TWO, 0xFFC00000)]
-}

@@ -38,29 +38,3 @@ CODEC = Codec(
     parameters={"feedback": SWITCH, "scale": one_of("mean", "one")},
     check=check_together,
 )
-
-TWO = 0x40000000
-BARE = {"feedback": "off", "scale": "one"}
-
-
-def of(chunk: list[int], count: int, scale: int = TWO) -> Coded:
-    """Make a part of one chunk."""
-    return Coded([bytes(chunk)], count, (scale, 0))
-
-
-GOOD = {
-    "lowest bits first": (of([0b01], 2), [-2, 2]),
-    "a second byte": (of([0b10000000, 0b1], 10), [2] * 7 + [-2, -2, 2]),
-    "zeros": (of([0], 3, 0), [0, 0, 0]),
-    "bare signs": (Coded([b"\x01"], 2, (ONE, 0), BARE), [-1, 1]),
-}
-REFUSED = {
-    "too short": (of([0], 9), "Truncated"),
-    "too long": (of([0, 0], 8), "Corrupt"),
-    "a set bit behind the last": (of([0b1000], 3), "Corrupt"),
-    "a sign without a scale": (of([0b100], 3, 0), "Corrupt"),
-    "bare signs of 2": (Coded([b"\x01"], 2, (TWO, 0), BARE), "Corrupt"),
-} | {
-    f"a scale of {scale:#x}": (of([0], 3, scale), "Corrupt")
-    for scale in (0x7F800000, 0x7FC00000, 0x80000000, 0xC0000000)
-}

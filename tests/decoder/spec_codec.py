@@ -1,8 +1,7 @@
 """What the decoder of one codec is: src/codecs/<name>/<name>_decoder.py holds one, named CODEC.
 
-Where a codec has a twin for a GPU, GOOD and REFUSED follow, parts made by hand, which this decoder
-and the twin are tried on; tests of its own may, too. Broken parts of all codecs:
-tests/decoder/test_both_decoders.py.
+Tests of its own may follow. All are tried on golden files, and on broken parts beside the library
+(test_both_decoders.py).
 """
 
 import re
@@ -31,11 +30,6 @@ class Coded:
     def number(self, scalar: int = 0) -> np.float32:
         """Give the float32 that a scalar holds the bits of."""
         return np.array(self.scalars[scalar], "<u4").view("<f4")[()]
-
-
-def part(chunk: list[int], count: int, parameters: Mapping[str, str]) -> Coded:
-    """Make a part of one chunk, without scalars."""
-    return Coded([bytes(chunk)], count, parameters=parameters)
 
 
 @dataclass(frozen=True)

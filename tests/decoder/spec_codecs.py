@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 from spec_codec import Codec, Coded
-from spec_hashes import DecodeError, require
+from spec_hashes import require
 
 FOLDER = Path(__file__).resolve().parents[2] / "src" / "codecs"
 BASELINES = {path.parent.name for path in FOLDER.glob("baselines/*/spec.md")}  # not frozen
@@ -62,12 +62,3 @@ def decode_coded(codec: Codec, coded: Coded) -> np.ndarray:
             require(end <= codec.width * last, "Corrupt", "chunk end beyond its elements")
         values.append(codec.decode(replace(coded, chunks=[chunk], count=last - first)))
     return np.concatenate(values)
-
-
-def refusal(codec: Codec, coded: Coded) -> str | None:
-    """Give the kind of error with which a segment is refused, or None."""
-    try:
-        decode_coded(codec, coded)
-    except DecodeError as error:
-        return error.kind
-    return None

@@ -10,6 +10,3 @@ def decode(coded: Coded) -> np.ndarray:
 
 
 CODEC = Codec("bf16", 2, decode, chunk_elements=65536, width=2)
-
-GOOD = {"one and minus three": (Coded([bytes([0x80, 0x3F, 0x40, 0xC0])], 2), [1, -3])}
-REFUSED = {"too short": (Coded([bytes(3)], 2), "Truncated")}

@@ -1,7 +1,5 @@
 """blockint, decoded as its spec.md says."""
 
-import struct
-
 import numpy as np
 from spec_codec import Codec, Coded, one_of
 from spec_hashes import require
@@ -39,34 +37,3 @@ CODEC = Codec(
     chunk_elements=65536,
     parameters={"bits": one_of("8", "4"), "block": one_of(*BLOCKS)},
 )
-
-OF_8 = {"bits": "8", "block": "64"}
-OF_4 = {"bits": "4", "block": "64"}
-
-
-def part(step: float, codes: list[int], count: int, parameters: dict[str, str]) -> Coded:
-    """Make a chunk of one block."""
-    return Coded([struct.pack("<f", step) + bytes(codes)], count, parameters=parameters)
-
-
-GOOD = {
-    "8 bits": (part(0.5, [127, 129, 255, 0], 4, OF_8), [63.5, -63.5, -0.5, 0]),
-    "4 bits": (part(0.5, [0x97, 0x0F], 3, OF_4), [3.5, -3.5, -0.5]),
-    "a step of 0": (part(0, [0, 0], 2, OF_8), [0, 0]),
-    "two blocks": (
-        Coded([struct.pack("<2f", 1, 2) + bytes([1] * 65)], 65, parameters=OF_8),
-        [1] * 64 + [2],
-    ),
-}
-REFUSED = {
-    "-128": (part(1, [0, 128], 2, OF_8), "Corrupt"),
-    "-8": (part(1, [0x80], 2, OF_4), "Corrupt"),
-    "a code without a step": (part(0, [0, 1], 2, OF_8), "Corrupt"),
-    "padding": (part(1, [0x11], 1, OF_4), "Corrupt"),
-    "a negative step": (part(-1, [0], 1, OF_8), "Corrupt"),
-    "a step of -0": (part(-0.0, [0], 1, OF_8), "Corrupt"),
-    "a step that is too large": (part(2.7e36, [0], 1, OF_8), "Corrupt"),
-    "NaN": (part(float("nan"), [0], 1, OF_4), "Corrupt"),
-    "too short": (part(1, [0], 2, OF_8), "Truncated"),
-    "too long": (part(1, [0, 0], 2, OF_4), "Corrupt"),
-}

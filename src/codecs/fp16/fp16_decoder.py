@@ -13,17 +13,3 @@ def decode(coded: Coded) -> np.ndarray:
 
 
 CODEC = Codec("fp16", 17, decode, chunk_elements=65536, width=2)
-
-GOOD = {
-    "one, minus two and a half": (Coded([bytes([0, 0x3C, 0, 0xC1])], 2), [1, -2.5]),
-    "the smallest": (Coded([bytes([1, 0])], 1), [2.0**-24]),
-    "the largest": (Coded([bytes([0xFF, 0x7B, 0xFF, 0xFB])], 2), [65504, -65504]),
-    "minus zero": (Coded([bytes([0, 0x80])], 1), [-0.0]),
-}
-REFUSED = {
-    "infinity": (Coded([bytes([0, 0x7C])], 1), "Corrupt"),
-    "NaN": (Coded([bytes([0, 0x7E])], 1), "Corrupt"),
-    "too short": (Coded([bytes(3)], 2), "Truncated"),
-    "too long": (Coded([bytes(5)], 2), "Corrupt"),
-    "a scalar": (Coded([bytes(2)], 1, (1, 0)), "Corrupt"),
-}

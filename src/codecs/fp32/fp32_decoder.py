@@ -10,11 +10,3 @@ def decode(coded: Coded) -> np.ndarray:
 
 
 CODEC = Codec("fp32", 1, decode, chunk_elements=65536, width=4)
-
-REFUSED = {
-    "too short": (Coded([bytes(7)], 2), "Truncated"),
-    "too long": (Coded([bytes(9)], 2), "Corrupt"),
-    "a chunk too many": (Coded([bytes(4)] * 2, 2), "Corrupt"),
-    "a scalar": (Coded([bytes(8)], 2, (1, 0)), "Corrupt"),
-    "a second scalar": (Coded([bytes(8)], 2, (0, 1)), "Corrupt"),
-}

@@ -1,7 +1,7 @@
 """fp4, decoded as its spec.md says."""
 
 import numpy as np
-from spec_codec import Codec, Coded, one_of, part
+from spec_codec import Codec, Coded, one_of
 from spec_hashes import require
 
 # What codes 0 to 7 stand for; those from 8 on have the sign. The largest scale's byte.
@@ -39,23 +39,3 @@ CODEC = Codec(
         "block": one_of("32", "64", "128", "256", "512", "1024"),
     },
 )
-
-E2M1 = {"format": "e2m1", "block": "32"}
-E3M0 = {"format": "e3m0", "block": "32"}
-
-
-GOOD = {
-    "e2m1": (part([127, 0xA7, 0x81, 0x03], 5, E2M1), [6, -1, 0.5, -0.0, 1.5]),
-    "e3m0": (part([128, 0xB7, 0x01], 3, E3M0), [32, -2, 0.5]),
-    "the largest": (part([252, 0x0F], 1, E2M1), [-1.5 * 2.0**127]),
-    "the largest of e3m0": (part([250, 0x07], 1, E3M0), [2.0**127]),
-    "the smallest": (part([0, 0x01], 1, E3M0), [2.0**-129]),
-    "two blocks": (part([127, 119] + [0x22] * 16 + [0x02], 33, E2M1), [1] * 32 + [2.0**-8]),
-}
-REFUSED = {
-    "a scale above e2m1's": (part([253, 0], 1, E2M1), "Corrupt"),
-    "a scale above e3m0's": (part([251, 0], 1, E3M0), "Corrupt"),
-    "padding": (part([127, 0x10], 1, E2M1), "Corrupt"),
-    "too short": (part([127, 0], 3, E2M1), "Truncated"),
-    "too long": (part([127, 0, 0], 2, E2M1), "Corrupt"),
-}

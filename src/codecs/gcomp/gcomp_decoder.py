@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from spec_codec import SWITCH, Codec, Coded, one_of
-from spec_hashes import require
+from spec_hashes import DecodeError, require
 
 BLOCK = 32768
 MAX_LENGTH = 8
@@ -310,8 +310,12 @@ def escaped(exponent: int) -> Coded:
     return Coded([table + block + (1 << 17 | 1).to_bytes(4, "little")], 1)
 
 
-GOOD = {"an escape": (escaped(126), [0.75]), "an escape for a subnormal": (escaped(0), [2.0**-127])}
-REFUSED = {"an escape for what has a code": (escaped(127), "Corrupt")}
+def test_escapes() -> None:
+    """An encoder has them in long parts alone, and never for what has a code."""
+    assert [decode(escaped(exponent))[0] for exponent in (126, 0)] == [0.75, 2.0**-127]
+    with pytest.raises(DecodeError):
+        decode(escaped(127))
+
 
 COUNT = 40000  # two blocks
 # By the number of levels, and the type of values.

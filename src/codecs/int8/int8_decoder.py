@@ -19,18 +19,3 @@ def decode(coded: Coded) -> np.ndarray:
 
 
 CODEC = Codec("int8", 7, decode, chunk_elements=65536, scalars=1, width=1)
-
-GOOD = {
-    "two's complement": (Coded([bytes([127, 129, 255, 0])], 4, (HALF, 0)), [63.5, -63.5, -0.5, 0]),
-    "a step of 0": (Coded([bytes(2)], 2), [0, 0]),
-    "the largest step": (Coded([b"\x01"], 1, (LARGEST_STEP, 0)), [2.6793884e36]),
-}
-REFUSED = {
-    "-128": (Coded([bytes([0, 128])], 2, (HALF, 0)), "Corrupt"),
-    "a code without a step": (Coded([bytes([0, 1])], 2), "Corrupt"),
-    "too short": (Coded([bytes(4)], 5, (HALF, 0)), "Truncated"),
-    "too long": (Coded([bytes(6)], 5, (HALF, 0)), "Corrupt"),
-} | {
-    f"a step of {step:#x}": (Coded([b"\x01"], 1, (step, 0)), "Corrupt")
-    for step in (LARGEST_STEP + 1, 0x7F800000, 0x7FC00000, 0x80000000, 0xBF800000)
-}

@@ -55,31 +55,3 @@ CODEC = Codec(
     chunk_elements=65536,
     parameters={"level": one_of(*(str(level) for level in range(1, 20))), "planes": SWITCH},
 )
-
-ON, OFF = {"level": "3", "planes": "on"}, {"level": "3", "planes": "off"}
-# A frame of one block: 64 times the byte 0x3F.
-FRAME = bytes.fromhex("28b52ffd20400302003f")
-
-
-def part(chunk: bytes, count: int = 16, parameters: dict[str, str] = ON) -> Coded:
-    """Make a part of one chunk."""
-    return Coded([chunk], count, parameters=parameters)
-
-
-GOOD = {
-    "stored planes": (part(bytes([0, 0, 0, 0, 0, 0x80, 0x20, 0x3F, 0xC0]), 2), [1, -2.5]),
-    "stored values": (part(bytes([0, 0, 0, 0x80, 0x3F]), 1, OFF), [1]),
-    "a frame": (part(b"\x01" + FRAME), [float.fromhex("0x1.7e7e7ep-1")] * 16),
-}
-REFUSED = {
-    "a mode": (part(b"\x02" + FRAME), "Corrupt"),
-    "too few stored": (part(bytes(4), 1), "Truncated"),
-    "too many stored": (part(bytes(6), 1), "Corrupt"),
-    "no frame": (part(b"\x01"), "Truncated"),
-    "a frame as long as its values": (part(b"\x01" + FRAME + bytes(54)), "Corrupt"),
-    "another size": (part(b"\x01" + FRAME, 15), "Corrupt"),
-    "a byte behind the frame": (part(b"\x01" + FRAME + b"\x00"), "Corrupt"),
-    "a frame that is cut": (part(b"\x01" + FRAME[:-1]), "Truncated"),
-    "a checksum": (part(b"\x01" + FRAME[:4] + b"\x24" + FRAME[5:] + bytes(4)), "Corrupt"),
-    "another magic number": (part(b"\x01\x27" + FRAME[1:]), "Corrupt"),
-}

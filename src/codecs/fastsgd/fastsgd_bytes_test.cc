@@ -8,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/property_testing.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
@@ -272,45 +271,13 @@ TEST(FastsgdBytes, FullChunksEndThePartWhereTheRestIsDropped) {
   }
 }
 
-TEST(FastsgdBytes, ASingleValueHasCode0AndIsExact) {
-  EXPECT_EQ(coded("fastsgd", {-3}), (Ints{1, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
-  EXPECT_EQ(encoded("fastsgd", {-3}).scalar, bits_of(3.0F));
-  const std::vector<float> x = {0, 0, 3.1F, 0};
-  EXPECT_EQ(*testing::decode(*codec_of("fastsgd"), encoded("fastsgd", x).view(), 4), x);
-}
-
-TEST(FastsgdBytes, NeighboursNeedNoKeyBits) {
-  EXPECT_EQ(coded("fastsgd:b=2,tau=128", {1, -1, 1, -1}), (Ints{4, 0, 2, 0, 0, 0, 0, 0, 0, 0b1010}));
-}
-
-// Codes 0 and 128 in one chunk are 129 values, which 7 bits can't say: 8 bits and the sign.
-TEST(FastsgdBytes, SpanOf129CodesTakes8Bits) {
-  const std::vector<float> x = {0x1p100F, 0x1p-28F};
-  EXPECT_EQ(coded("fastsgd:b=2,tau=128", x),
-            (Ints{2, 0, 0, 8 << 3, 0, 0, 0, 0, 0, 0, 128 << 1 & 255, 128 >> 7}));
-}
-
-TEST(FastsgdBytes, ChunksOf16384Pairs) {
-  std::vector<float> x(2 * 16384 + 5, 1.0F);
-  x[7] = 0;
-  const Encoded part = encoded("fastsgd:b=2,tau=128", x);
-  ASSERT_EQ(part.chunk_ends.size(), 3U);
-  const auto pairs = [&](std::size_t at) {
-    return std::to_integer<int>(part.payload[at]) | std::to_integer<int>(part.payload[at + 1]) << 8;
-  };
-  EXPECT_EQ(pairs(0), 16384);
-  EXPECT_EQ(pairs(part.chunk_ends[0]), 16384);
-  EXPECT_EQ(pairs(part.chunk_ends[1]), 4);
-  EXPECT_EQ(std::to_integer<int>(part.payload[part.chunk_ends[0] + 5]), 1);  // key 16385
-}
-
 // Values as gradients have them, and as they don't.
 std::vector<float> drawn_values(CounterRng& random) {
   const std::uint64_t count = 1 + random.next() % (random.next() % 8 == 0 ? 40000 : 300);
   const double nonzero = random.next_uniform();
-  const double spread = random.next_uniform() * 30;  // powers of 2 between values
-  const double unit = std::exp2(-120 + 200 * random.next_uniform());
-  const bool few = random.next() % 4 == 0;  // few different values: ties
+  const double spread = random.next_uniform() * 30;                   // powers of 2 between values
+  const double unit = std::exp2(-150 + 230 * random.next_uniform());  // subnormals, too
+  const bool few = random.next() % 4 == 0;                            // few different values: ties
   std::vector<float> values(count);
   for (float& value : values) {
     if (random.next_uniform() > nonzero) continue;
@@ -363,34 +330,6 @@ TEST(Fastsgd, ThresholdsAreExact) {
       ASSERT_EQ(model_sum(values), kSum) << code;
       const float expected = x >= edge ? edge : code < 128 ? model.value(kSum, code + 1) : 0.0F;
       ASSERT_EQ(there_and_back("fastsgd:tau=128", values)[1], expected) << code;
-    }
-  }
-}
-
-PROPERTY(Fastsgd, NeverOverestimatesAndIsOffByLessThanB) {
-  const auto numbers = testing::drawn_numbers();
-  constexpr float kBases[] = {1.02F, 1.1F, 1.7F, 2};
-  const float b = testing::drawn_of(kBases);
-  std::vector<float> values;
-  for (const std::int32_t number : numbers) {
-    const auto word = static_cast<std::uint32_t>(number) * 2654435761U;
-    values.push_back(std::bit_cast<float>(word % 0xFE000000 % 0x7E000000 | (word & 0x80000000)));
-  }
-  const auto codec = codec_of("fastsgd:tau=2047,b=" + std::to_string(b));
-  const auto part = testing::encode(*codec, values);
-  PRESUMES(part.has_value());  // the sum may overflow
-  const auto back = *testing::decode(*codec, part->view(), values.size());
-  const float sum = std::bit_cast<float>(part->scalar);
-  const float cut = values.empty() ? 0.0F : Model{.b = b, .tau = 2047}.value(sum, 2047);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double x = std::fabs(values[i]);
-    const double decoded = std::fabs(back[i]);
-    HOLDS(decoded <= x);
-    if (decoded == 0) {
-      HOLDS(x < cut || x == 0);
-    } else {
-      HOLDS(std::signbit(back[i]) == std::signbit(values[i]));
-      HOLDS(x <= decoded * static_cast<double>(b) * (1 + 0x1p-22) + 0x1p-149);
     }
   }
 }
@@ -627,44 +566,6 @@ std::uint64_t section_bits(std::string_view spec, const Encoded& part, std::uint
     if (section.name == name) return section.bits;
   }
   return 0;
-}
-
-double key_bits(std::string_view spec, const Pairs& pairs) {
-  const Encoded part = encoded(spec, pairs);
-  return static_cast<double>(section_bits(spec, part, pairs.dimension, "keys")) /
-         static_cast<double>(pairs.keys.size());
-}
-
-// One key in 1 / density at random.
-Pairs drawn(double density, std::uint64_t pairs, double growth = 1) {
-  CounterRng random(static_cast<std::uint64_t>(1 / density));
-  std::vector<std::uint32_t> keys;
-  std::uint64_t key = 0;
-  for (std::uint64_t i = 0; i < pairs; ++i) {
-    const double gap = std::floor(std::log1p(-random.next_uniform()) / std::log1p(-density));
-    key += static_cast<std::uint64_t>(gap);
-    keys.push_back(static_cast<std::uint32_t>(key++));
-    density /= growth;
-  }
-  return ones_at(std::move(keys), key);
-}
-
-// Of random keys the entropy is the least, and the paper's code takes 1 to 1.4 bits more.
-TEST(FastsgdPositions, RandomKeysTakeHardlyMoreThanTheirEntropy) {
-  for (const double p : {0.25, 0.1, 0.01, 0.001}) {
-    const Pairs pairs = drawn(p, 65536);
-    const double entropy = -(p * std::log2(p) + (1 - p) * std::log2(1 - p)) / p;
-    const double bits = key_bits("fastsgd:tau=2047,keys=auto", pairs);
-    EXPECT_GT(bits, entropy - 0.05) << p;
-    EXPECT_LT(bits, entropy + 0.15) << p;
-    EXPECT_GT(key_bits("fastsgd:tau=2047", pairs), bits + 0.9) << p;
-  }
-}
-
-// From all of the first keys to one in a thousand: no code of one parameter fits them.
-TEST(FastsgdPositions, KeysThatThinOutTakeFarLess) {
-  const Pairs pairs = drawn(0.999, 8192, std::exp2(10.0 / 8192));
-  EXPECT_LT(key_bits("fastsgd:tau=2047,keys=auto", pairs), 0.8 * key_bits("fastsgd:tau=2047", pairs));
 }
 
 TEST(FastsgdPositions, SectionsAreOfTheChunk) {

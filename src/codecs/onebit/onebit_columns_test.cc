@@ -97,21 +97,6 @@ TEST(OnebitColumns, MeansAndResidualsAreTheModels) {
   }
 }
 
-// Columns of another size each: their own means leave much less.
-TEST(OnebitColumns, MeansOfColumnsLeaveLess) {
-  Floats values = testing::normal_values(6400, 3);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= std::ldexp(1.0F, static_cast<int>(i % 10));
-  const auto error = [&](const Encoded& part, const std::string& spec) {
-    const Floats back = *testing::decode(*codec_of(spec), part.view(), values.size());
-    double sum = 0;
-    for (std::size_t i = 0; i < back.size(); ++i)
-      sum += std::pow(static_cast<double>(back[i]) - values[i], 2);
-    return sum;
-  };
-  EXPECT_LT(error(coded(values, {640, 10}), kSpec),
-            0.6 * error(*testing::encode(*codec_of("onebit"), values), "onebit"));
-}
-
 // 128 elements in two columns, all 1, but for what is changed.
 Encoded two_columns() {
   return coded(Floats(128, 1.0F), {64, 2});

@@ -116,15 +116,6 @@ TEST(Topk, EqualsTheSlowSelection) {
   }
 }
 
-TEST(Topk, ExactlyKWithTiesTheLowestPositions) {
-  const Floats values = {1, -2, 2, 3, -2, 2, 2, -3};
-  EXPECT_EQ(round_trip("topk:k=50%", values), (Floats{0, -2, 2, 3, 0, 0, 0, -3}));
-  const Floats equal(1000, -1.0F);
-  const Floats back = round_trip("topk:k=10%", equal);
-  EXPECT_EQ(std::count(back.begin(), back.begin() + 100, -1.0F), 100);
-  EXPECT_EQ(std::count(back.begin(), back.end(), 0.0F), 900);
-}
-
 TEST(Topk, ZerosAreNotSent) {
   const auto nothing = coded("topk:k=50%,values=int8", Floats(10, -0.0F));
   EXPECT_EQ(to_ints(nothing.payload), (Ints{0, 0, 0}));

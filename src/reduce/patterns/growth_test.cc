@@ -5,7 +5,9 @@
 #include <cctype>
 #include <cmath>
 #include <iostream>
+#include <iterator>
 #include <numbers>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,49 +34,17 @@ std::vector<std::string> codecs() {
   std::vector<std::string> all = testing::every_spec();
   std::erase_if(
       all, [](const std::string& spec) { return spec != "fp32" && (*make_codec(spec))->info().lossless; });
-  for (const char* extreme : {"3lc:s=0.5",
-                              "3lc:s=0.76",
-                              "3lc:pull=0.5",
-                              "3lc:s=1.01",
-                              "3lc:s=1.9",
-                              "3lc:s=1.99",
-                              "sbc:p=0.000001",
-                              "sbc:p=0.999",
-                              "sbc:pull=30%",
-                              "topk:pull=30%",
-                              "fastsgd:b=2,residual=on",
-                              "fastsgd:keep=0.000001,residual=on",
-                              "randomk:k=0.01,unbiased=on",
-                              "randomk:k=0.99,unbiased=on",
-                              "randomk:k=0.000001",
-                              "terngrad:clip=1",
-                              "terngrad:clip=99",
-                              "qsgd:levels=1",
-                              "qsgd:levels=4",
-                              "qsgd:levels=30",
-                              "qsgd:levels=31",
-                              "qsgd:levels=2,bucket=64",
-                              "qsgd:levels=65535,bucket=65536",
-                              "topk:k=0.000001",
-                              "topk:k=0.99,values=bf16",
-                              "threshold:t=100",
-                              "threshold:t=0.000001",
-                              "dropping:k=0.000001",
-                              "dropping:k=0.99",
-                              "fp8:format=e5m2,block=1024",
-                              "fp4:format=e3m0,block=1024",
-                              "blockint:bits=4,block=4096",
-                              "truncate:bits=10",
-                              "gcomp:cut=12",
-                              "logquant:bits=1",
-                              "logquant:bits=1,base=sqrt2",
-                              "logquant:bits=8,base=sqrt2",
-                              "sketchml:q=2,r=2,rows=1,cols=0.05",
-                              "sketchml:q=512,r=32,rows=4,cols=1",
-                              "twobit:t=0.01",
-                              "twobit:t=100"}) {
-    all.emplace_back(extreme);
-  }
+  std::istringstream extremes(
+      "3lc:s=0.5 3lc:s=0.76 3lc:pull=0.5 3lc:s=1.01 3lc:s=1.9 3lc:s=1.99 sbc:p=0.000001 sbc:p=0.999 "
+      "sbc:pull=30% topk:pull=30% fastsgd:b=2,residual=on fastsgd:keep=0.000001,residual=on "
+      "randomk:k=0.01,unbiased=on randomk:k=0.99,unbiased=on randomk:k=0.000001 terngrad:clip=1 "
+      "terngrad:clip=99 qsgd:levels=1 qsgd:levels=4 qsgd:levels=30 qsgd:levels=31 "
+      "qsgd:levels=2,bucket=64 qsgd:levels=65535,bucket=65536 topk:k=0.000001 topk:k=0.99,values=bf16 "
+      "threshold:t=100 threshold:t=0.000001 dropping:k=0.000001 dropping:k=0.99 "
+      "fp8:format=e5m2,block=1024 fp4:format=e3m0,block=1024 blockint:bits=4,block=4096 truncate:bits=10 "
+      "gcomp:cut=12 logquant:bits=1 logquant:bits=1,base=sqrt2 logquant:bits=8,base=sqrt2 "
+      "sketchml:q=2,r=2,rows=1,cols=0.05 sketchml:q=512,r=32,rows=4,cols=1 twobit:t=0.01 twobit:t=100");
+  all.insert(all.end(), std::istream_iterator<std::string>(extremes), {});
   return all;
 }
 

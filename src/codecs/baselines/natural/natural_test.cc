@@ -1,5 +1,4 @@
-// natural: its bytes, that it is right on average, limits, an independent model, and what a decoder must
-// refuse.
+// natural: its bytes, limits, an independent model, and what a decoder must refuse.
 #include <bit>
 #include <cmath>
 
@@ -107,24 +106,6 @@ TEST(Natural, TheHighestAndTheLowestDraw) {
   EXPECT_EQ(rounded(below_two, kLowest), 1);
   EXPECT_EQ(rounded(-below_two, kLowest), -1);
   EXPECT_EQ(rounded(0x0.fffffep-126F, kLowest), 0);
-}
-
-Floats of_every_kind() {
-  Floats values = {1.5F, -1.25F, 1.001F, 1.999F, 3, -5, 100, 0.1F, 0, 1, 1.0F / 3, 0.7F, -0.9F, 6, 7, 1e-3F};
-  for (const float value : testing::normal_values(48, 3)) values.push_back(value);
-  return values;
-}
-
-TEST(Natural, IsUnbiased) {
-  const Floats values = of_every_kind();
-  std::vector<double> ranges;
-  for (const float x : values) ranges.push_back(x == 0 ? 0 : std::ldexp(1.0, std::ilogb(x)));
-  testing::expect_unbiased(*codec_of("natural"), values, ranges);
-}
-
-TEST(Natural, IsUnbiasedBelowTheSmallestPowerOfTwo) {
-  const Floats values = {0x1p-127F, -0x1p-128F, 0x1.8p-127F, 0x1p-130F, -0x1p-126F, 0x0.fffffep-126F};
-  testing::expect_unbiased(*codec_of("natural"), values, std::vector<double>(values.size(), 0x1p-126));
 }
 
 TEST(Natural, WhatCouldBecomeInfIsRefusedAndTheResidualStays) {

@@ -127,31 +127,6 @@ TEST(Terngrad, ValuesAndResidualsAreTheModels) {
   }
 }
 
-Floats of_every_kind() {
-  Floats values = {1.5F, -1.25F, 0, 5, -5, 1e-3F, 4.999F, 2.5F, -0.1F, 1};
-  for (const float value : testing::normal_values(50, 3)) values.push_back(value);
-  return values;
-}
-
-TEST(Terngrad, IsUnbiasedWithoutClipping) {
-  const Floats values = of_every_kind();
-  testing::expect_unbiased(*codec_of("terngrad:clip=off"), values, std::vector<double>(values.size(), 5),
-                           0x1p-32);
-}
-
-// With clipping, what is clipped is right on average. An outlier is held to the clipping point.
-TEST(Terngrad, ClipsOutliersAndNothingElse) {
-  Floats values(1000, 1.0F);
-  values[7] = -100;
-  const float m = std::bit_cast<float>(coded("terngrad", values).scalar);
-  EXPECT_FLOAT_EQ(m, 2.5F * std::sqrt((999 + 100.0F * 100) / 1000));
-  EXPECT_EQ(round_trip("terngrad", values, 5)[7], -m);
-  EXPECT_EQ(coded("terngrad:clip=off", values).scalar, bits_of(100));
-  // A tensor of one element, or of equal ones, is kept: the spread is about 0, not about their mean.
-  EXPECT_EQ(round_trip("terngrad", {3}, 5), Floats{3});
-  EXPECT_EQ(round_trip("terngrad:clip=1", Floats(9, -2.0F), 5), Floats(9, -2.0F));
-}
-
 ErrorCode verdict(const Ints& bytes, std::uint32_t m, std::uint64_t count) {
   return testing::verdict_of("terngrad", one_chunk(bytes, m), count);
 }

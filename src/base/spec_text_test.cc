@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/refusal_testing.h"
+
 namespace deltawire {
 namespace {
 
@@ -40,10 +42,7 @@ TEST(SpecText, ValuesMayBeEqualAndMayNameOtherParameters) {
 TEST(SpecText, InvalidSpecsAreRefused) {
   for (const std::string text : {"", ":", ":a=1", "c:", "c:a", "c:=", "c:=1", "c:a=", "c:a=1,", "c:,a=1",
                                  "c:a=1,,b=2", "c:a=1,a=1", "c:a=1,b=2,a=3"}) {
-    const auto spec = parse_spec(text, "codec");
-    ASSERT_FALSE(spec) << text;
-    EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument) << text;
-    EXPECT_NE(spec.error().message.find("\"" + text + "\""), std::string::npos) << spec.error().message;
+    testing::expect_refused(parse_spec(text, "codec"), ErrorCode::kInvalidArgument, "\"" + text + "\"");
   }
   EXPECT_NE(parse_spec(":a=1", "optimizer").error().message.find("optimizer"), std::string::npos);
   EXPECT_NE(parse_spec("c:a=1,a=2", "codec").error().message.find("twice"), std::string::npos);

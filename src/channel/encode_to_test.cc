@@ -10,6 +10,7 @@
 
 #include "base/brief_testing.h"
 #include "base/random.h"
+#include "base/refusal_testing.h"
 #include "deltawire/channel.h"
 
 namespace deltawire::encode_to_test {
@@ -194,9 +195,7 @@ TEST(EncodeTo, TooLittleRoomBeginsNothing) {
   const auto parts = named(tensors);
   const auto sender = channel("gcomp");
   Message room(sender->message_bound(parts, 0) - 1);
-  const auto refused = sender->encode_to(parts, {}, room);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kOutputTooSmall);
+  testing::expect_refused(sender->encode_to(parts, {}, room), ErrorCode::kOutputTooSmall);
   EXPECT_TRUE(sender->save());  // no step is open
 }
 
@@ -206,10 +205,7 @@ TEST(EncodeTo, AnErrorNamesThePart) {
   const auto parts = named(tensors);
   const auto sender = channel("a: fp32, rest 3lc");
   Message room(sender->message_bound(parts, 0));
-  const auto refused = sender->encode_to(parts, {}, room);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kNotFinite);
-  EXPECT_NE(refused.error().message.find("'b'"), std::string::npos) << refused.error().message;
+  testing::expect_refused(sender->encode_to(parts, {}, room), ErrorCode::kNotFinite, "'b'");
   sender->revert();
   tensors[1].values[5] = 0;
   EXPECT_EQ(written(*sender, parts, {}), joined(*channel("a: fp32, rest 3lc"), parts, {}));

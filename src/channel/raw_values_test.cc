@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "base/refusal_testing.h"
 #include "channel/channel_testing.h"
 #include "deltawire/channel.h"
 
@@ -116,10 +117,7 @@ TEST(RawValues, DimsOfAnotherTensorAreRefused) {
   const std::array<std::uint64_t, 2> dims{2, 2};
   parts[1].tensor.dims = dims;
   const auto sender = channel("3lc", Revert::kExact, 16);
-  const auto pieces = sender->encode(parts, step_id(0));
-  ASSERT_FALSE(pieces);
-  EXPECT_EQ(pieces.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(pieces.error().message.find("part 'b'"), std::string::npos) << pieces.error().message;
+  testing::expect_refused(sender->encode(parts, step_id(0)), ErrorCode::kInvalidArgument, "part 'b'");
   parts[1].tensor.dims = {};
   parts[0].tensor.dims = dims;
   sender->revert();

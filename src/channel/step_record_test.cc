@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/refusal_testing.h"
+
 namespace deltawire {
 namespace {
 
@@ -33,10 +35,7 @@ TEST_F(StepRecordTest, OneStepIsOpenAtATime) {
   EXPECT_TRUE(record_.check_may_open(4));
   record_.open(4);
   EXPECT_TRUE(record_.check_may_open(4));
-  const Status other = record_.check_may_open(5);
-  ASSERT_FALSE(other);
-  EXPECT_EQ(other.error().code, ErrorCode::kState);
-  EXPECT_NE(other.error().message.find("step 4 is open"), std::string::npos) << other.error().message;
+  testing::expect_refused(record_.check_may_open(5), ErrorCode::kState, "step 4 is open");
   const Status closed = record_.check_closed("saving");
   ASSERT_FALSE(closed);
   EXPECT_EQ(closed.error().message, "a step is open; commit or revert it before saving");

@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/disk_file.h"
 #include "base/little_endian.h"
+#include "base/refusal_testing.h"
 #include "patch/patch_testing.h"
 
 namespace deltawire::patch_stream_test {
@@ -107,9 +108,7 @@ class PatchStreamDamage : public ::testing::Test {
 TEST_F(PatchStreamDamage, OtherWeightsAreAMismatch) {
   auto stored = patch::StoredPatch::open(made_.file.get(), kOffset, made_.patch.size());
   ByteVector out(pair_.to.size());
-  const Status done = applied(*stored, pair_.to, kType, out.data());
-  ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, ErrorCode::kMismatch);
+  testing::expect_refused(applied(*stored, pair_.to, kType, out.data()), ErrorCode::kMismatch);
 }
 
 TEST_F(PatchStreamDamage, AFlippedBitAndACutAreSeen) {
@@ -143,9 +142,7 @@ TEST_F(PatchStreamDamage, ABrokenChunkIsNamedAfterItsDigest) {
 TEST_F(PatchStreamDamage, AFullDiskIsAnError) {
   const Descriptor full(::open("/dev/full", O_RDWR));
   auto writer = patch::PatchWriter::begin(full.get(), 0, pair_.from.size(), kType);
-  const Status added = writer->add(pair_.from, pair_.to, {});
-  ASSERT_FALSE(added);
-  EXPECT_EQ(added.error().code, ErrorCode::kIo);
+  testing::expect_refused(writer->add(pair_.from, pair_.to, {}), ErrorCode::kIo);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/refusal_testing.h"
 #include "reduce/rank_threads_testing.h"
 #include "reduce/reduce_queue.h"
 
@@ -175,12 +176,9 @@ TEST(Folding, IsRefusedWhereItCannotBeTrue) {
     Pairs mean;
     const Named tensor{"clicks", {own.values.data(), 2, DType::kF32, own.keys.data(), 100}, 0};
     const auto reducer = reducer_of("gather(fastsgd)", folding());
-    const Status begun =
-        reducer->begin({std::span(&tensor, 1), std::span(&mean, 1)}, {0, 0, true}, transport, in_seconds(5));
-    ASSERT_FALSE(begun);
-    EXPECT_EQ(begun.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(begun.error().message.find("take the exact revert"), std::string::npos)
-        << begun.error().message;
+    testing::expect_refused(
+        reducer->begin({std::span(&tensor, 1), std::span(&mean, 1)}, {0, 0, true}, transport, in_seconds(5)),
+        ErrorCode::kInvalidArgument, "take the exact revert");
     EXPECT_FALSE(reducer->explain(std::span(&tensor, 1), 0)[0].takes_pairs);
   });
 }

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/refusal_testing.h"
 #include "reduce/rank_threads_testing.h"
 #include "reduce/vote.h"
 #include "transport/links/faulty_link_testing.h"
@@ -236,14 +237,12 @@ TEST(Arguments, AreChecked) {
     std::vector<float> values(10);
     const std::vector<Named> twice{{"w", {values.data(), 5, DType::kF32}, 0},
                                    {"w", {values.data() + 5, 5, DType::kF32}, 0}};
-    const auto doubled = reducer_of("fp32")->begin(twice, {}, transport, in_seconds(2));
-    ASSERT_FALSE(doubled);
-    EXPECT_EQ(doubled.error().code, ErrorCode::kInvalidArgument);
+    testing::expect_refused(reducer_of("fp32")->begin(twice, {}, transport, in_seconds(2)),
+                            ErrorCode::kInvalidArgument);
     const std::vector<Named> shared{{"v", {values.data(), 5, DType::kF32}, 0},
                                     {"w", {values.data() + 4, 5, DType::kF32}, 0}};
-    const auto overlapping = reducer_of("fp32")->begin(shared, {}, transport, in_seconds(2));
-    ASSERT_FALSE(overlapping);
-    EXPECT_EQ(overlapping.error().code, ErrorCode::kInvalidArgument);
+    testing::expect_refused(reducer_of("fp32")->begin(shared, {}, transport, in_seconds(2)),
+                            ErrorCode::kInvalidArgument);
     const Named unknown{"w", {values.data(), 5, static_cast<DType>(9)}, 0};
     EXPECT_EQ(reducer_of("fp32")->begin(std::span(&unknown, 1), {}, transport, in_seconds(2)).error().code,
               ErrorCode::kUnsupportedDType);

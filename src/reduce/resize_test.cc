@@ -11,6 +11,7 @@
 
 #include "base/little_endian.h"
 #include "base/random.h"
+#include "base/refusal_testing.h"
 #include "channel/channel_state.h"
 #include "reduce/patterns/factor_store.h"
 #include "reduce/rank_threads_testing.h"
@@ -240,9 +241,7 @@ TEST(Resize, RanksThatGoOnAreNamedInOrder) {
     const auto other = reducer_of(spec);
     const State before = *other->save();
     const auto refused = [&](const States& states, const std::vector<int>& continued, int world) {
-      const Status loaded = load_resized(*other, states, world, 0, continued);
-      ASSERT_FALSE(loaded);
-      EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument) << loaded.error().message;
+      testing::expect_refused(load_resized(*other, states, world, 0, continued), ErrorCode::kInvalidArgument);
       EXPECT_TRUE(*other->save() == before);
     };
     refused(good, {0}, 2);
@@ -399,10 +398,7 @@ TEST(Resize, StatesThatDontFitAreRefused) {
     const std::vector<Bytes> all(good.begin(), good.end());
     std::vector<Named> tensors = named(nullptr);
     tensors.front().tensor.count -= 1;
-    const Status shorter = other->load_resized({all, tensors, 2, 0});
-    ASSERT_FALSE(shorter);
-    EXPECT_EQ(shorter.error().code, ErrorCode::kMismatch) << shorter.error().message;
-    EXPECT_NE(shorter.error().message.find("'large'"), std::string::npos) << shorter.error().message;
+    testing::expect_refused(other->load_resized({all, tensors, 2, 0}), ErrorCode::kMismatch, "'large'");
     EXPECT_TRUE(*other->save() == before);
   }
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/no_threads_testing.h"
+#include "base/refusal_testing.h"
 
 // There with the sanitized libraries alone.
 extern "C" __attribute__((weak)) void __lsan_disable();
@@ -130,10 +131,8 @@ TEST(Session, RefusesTensorsThatCantBeInOneBucketAndGoesOn) {
       for (const auto& [bad, words] :
            {std::pair{std::vector{half("w", 0), half("w", kCount / 2)}, "called 'w'"},
             {std::vector{half("v", 0), half("w", 1)}, "'v' and 'w' share memory"}}) {
-        const auto refused = session.all_reduce(bad, {step, 0, true}, seconds(20));
-        ASSERT_FALSE(refused);
-        EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-        EXPECT_NE(refused.error().message.find(words), std::string::npos) << refused.error().message;
+        testing::expect_refused(session.all_reduce(bad, {step, 0, true}, seconds(20)),
+                                ErrorCode::kInvalidArgument, words);
       }
       const auto report = session.all_reduce(good, {step, 0, true}, seconds(20));
       ASSERT_TRUE(report) << report.error().message;
@@ -151,8 +150,7 @@ TEST(Session, TheFirstTensorThatDiffersIsNamedOnAllRanks) {
       const std::array both{same.named(), other.named()};
       const auto tensors = std::span(both).first(is_longer && rank != 2 ? 1 : 2);
       const auto report = session.all_reduce(tensors, {0, 0, true}, seconds(20));
-      ASSERT_FALSE(report);
-      EXPECT_EQ(report.error().code, ErrorCode::kMismatch);
+      testing::expect_refused(report, ErrorCode::kMismatch);
       const std::string words = report.error().text();
       EXPECT_NE(words.find("'odd' float32 20000 on rank 2"), std::string::npos) << words;
       const std::string theirs = is_longer ? "none on rank " : "'even' float32 20000 on rank ";
@@ -164,12 +162,8 @@ TEST(Session, TheFirstTensorThatDiffersIsNamedOnAllRanks) {
 
 TEST(Session, ABadSpecIsAnError) {
   auto mesh = connect_inproc(1);
-  const auto opened = Session::open("3lx", {}, std::move((*mesh)[0]));
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code, ErrorCode::kUnknownCodec);
-  const auto without = Session::open("fp32", {}, nullptr);
-  ASSERT_FALSE(without);
-  EXPECT_EQ(without.error().code, ErrorCode::kInvalidArgument);
+  testing::expect_refused(Session::open("3lx", {}, std::move((*mesh)[0])), ErrorCode::kUnknownCodec);
+  testing::expect_refused(Session::open("fp32", {}, nullptr), ErrorCode::kInvalidArgument);
 }
 
 // The thread stays: what is saved is loaded between two steps, and they end as if there had been no pause.
@@ -254,9 +248,7 @@ TEST(Session, WhatOneRankAloneRecodesIsRefused) {
       EXPECT_TRUE(session.recode(*Spec::parse("direct(3lc:pull=0.5)")));
     }
     Owned second = uneven(rank, 1);
-    const auto report = reduce(session, second, 1);
-    ASSERT_FALSE(report);
-    EXPECT_EQ(report.error().code, ErrorCode::kMismatch) << report.error().message;
+    testing::expect_refused(reduce(session, second, 1), ErrorCode::kMismatch);
     EXPECT_EQ(second.values, uneven(rank, 1).values);
   });
 }
@@ -354,10 +346,8 @@ TEST(Session, NeedsAThreadToOpenAndNoneToEnd) {
   ASSERT_TRUE(mesh) << mesh.error().message;
   {
     const testing::NoThreads limit;
-    const auto refused = Session::open("fp32", {}, std::move(mesh->front()));
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::kSystem);
-    EXPECT_NE(refused.error().message.find("no thread"), std::string::npos) << refused.error().message;
+    testing::expect_refused(Session::open("fp32", {}, std::move(mesh->front())), ErrorCode::kSystem,
+                            "no thread");
   }
   // What the session leaves to the process is no leak to find.
   if (__lsan_disable != nullptr) __lsan_disable();
@@ -418,10 +408,7 @@ TEST(Session, AClosedOneKeepsWhatItHas) {
     ASSERT_TRUE(after);
     EXPECT_EQ(*after, *state);
     EXPECT_TRUE(session.load(*state));
-    const auto late = reduce(session, tensor, 1);
-    ASSERT_FALSE(late);
-    EXPECT_EQ(late.error().code, ErrorCode::kState);
-    EXPECT_NE(late.error().message.find("closed"), std::string::npos) << late.error().message;
+    testing::expect_refused(reduce(session, tensor, 1), ErrorCode::kState, "closed");
   });
 }
 
@@ -458,9 +445,7 @@ TEST(Session, AStepThatIsLeftOpenIsTakenBack) {
       before[static_cast<std::size_t>(rank)] = *session.save();
       const Named named = tensor.named();
       ASSERT_TRUE(session.all_reduce(std::span(&named, 1), {1, 0, false}, seconds(20)));
-      const auto open = session.save();
-      ASSERT_FALSE(open);
-      EXPECT_EQ(open.error().code, ErrorCode::kState);
+      testing::expect_refused(session.save(), ErrorCode::kState);
     });
     aborts ? sessions[0]->abort("a fault") : sessions[0]->close();
     const std::optional<Error> failure = sessions[1]->failure(seconds(20));
@@ -503,8 +488,7 @@ TEST(Session, AnAbortBlamesWhomItIsTold) {
   sessions[1]->abort("it lost its connection", 2);
   for (const int rank : {0, 1}) {
     const auto failed = reduce(*sessions[static_cast<std::size_t>(rank)], tensor, 0);
-    ASSERT_FALSE(failed);
-    EXPECT_EQ(failed.error().code, ErrorCode::kAborted);
+    testing::expect_refused(failed, ErrorCode::kAborted);
     EXPECT_EQ(failed.error().suspect, 2);
     EXPECT_EQ(failed.error().reporter, rank == 0 ? 1 : kNoRank);
     const char* told = rank == 0 ? "rank 1 reports: it lost its connection" : "it lost its connection";

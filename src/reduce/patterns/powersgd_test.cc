@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/refusal_testing.h"
 #include "reduce/forwarding_transport_testing.h"
 #include "reduce/patterns/powersgd_testing.h"
 #include "reduce/rank_threads_testing.h"
@@ -297,9 +298,7 @@ TEST(PowerSgdSpec, IsReadAndWritten) {
        {"powersgd:rank=0", "powersgd:rank=33", "powersgd:rank=4x", "powersgd:rank=-1",
         "powersgd:rank=", "powersgd:depth=4", "powersgd:rank=4,rank=4", "powersgd:rank=4(",
         "direct:rank=4(fp32)", "powersgd:rank=4()", "powersgdx:rank=4(fp32)"}) {
-    const auto made = make_reducer(wrong);
-    ASSERT_FALSE(made) << wrong;
-    EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument) << wrong << ": " << made.error().message;
+    testing::expect_refused(make_reducer(wrong), ErrorCode::kInvalidArgument);
   }
   EXPECT_NE(make_reducer("powersgd:depth=4").error().message.find("it has rank"), std::string::npos);
 }
@@ -307,10 +306,8 @@ TEST(PowerSgdSpec, IsReadAndWritten) {
 TEST(PowerSgdSpec, RefusesResidualsOfFactors) {
   for (const char* codec : {"3lc", "sbc", "int8", "onebit", "fastsgd:residual=on", "conv*: 3lc, rest fp32",
                             "fp32 with momentum=0.9"}) {
-    const auto made = make_reducer("powersgd:rank=4(" + std::string(codec) + ")");
-    ASSERT_FALSE(made) << codec;
-    EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(made.error().message.find("another basis"), std::string::npos) << made.error().message;
+    testing::expect_refused(make_reducer("powersgd:rank=4(" + std::string(codec) + ")"),
+                            ErrorCode::kInvalidArgument, "another basis");
   }
 }
 
@@ -321,11 +318,9 @@ TEST(PowerSgdSpec, RefusesListsAndMasks) {
     float value = 1;
     Pairs mean;
     const Named pairs{"clicks", {&value, 1, DType::kF32, &key, 100}, 0};
-    const auto report = reducer->all_reduce(Bucket(std::span(&pairs, 1), std::span(&mean, 1)), {0, 0, true},
-                                            transport, in_seconds(5));
-    ASSERT_FALSE(report);
-    EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(report.error().message.find("key-value"), std::string::npos) << report.error().message;
+    testing::expect_refused(reducer->all_reduce(Bucket(std::span(&pairs, 1), std::span(&mean, 1)),
+                                                {0, 0, true}, transport, in_seconds(5)),
+                            ErrorCode::kInvalidArgument, "key-value");
     EXPECT_EQ(reducer->mask_sent("clicks", std::span(&value, 1)).error().code, ErrorCode::kInvalidArgument);
   });
 }
@@ -337,10 +332,9 @@ TEST(PowerSgdSpec, DimsThatContradictTheCountAreRefused) {
       Values values(6000, 1.0F);
       Named tensor{"w", {values.data(), values.size(), DType::kF32}, 0};
       tensor.tensor.dims = dims;
-      const auto report =
-          reducer_of(kSpec)->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(5));
-      ASSERT_FALSE(report);
-      EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument) << report.error().message;
+      testing::expect_refused(
+          reducer_of(kSpec)->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(5)),
+          ErrorCode::kInvalidArgument);
     });
   }
 }

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh_testing.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/relay_testing.h"
@@ -72,9 +73,7 @@ TEST(Door, CarriesMessagesBothWays) {
 TEST(Door, AMessageThatIsLateIsContinued) {
   const auto door = door_of();
   const Ends ends = connected(*door, door->endpoint());
-  const auto early = (*ends.host)->receive(100, Clock::now() + 20ms);
-  ASSERT_FALSE(early);
-  EXPECT_EQ(early.error().code, ErrorCode::kTimeout);
+  testing::expect_refused((*ends.host)->receive(100, Clock::now() + 20ms), ErrorCode::kTimeout);
   ASSERT_TRUE((*ends.caller)->send(pattern(100), soon()));
   EXPECT_TRUE(*(*ends.host)->receive(100, soon()) == pattern(100));
 }
@@ -83,18 +82,14 @@ TEST(Door, AMessageThatIsTooLongIsRefused) {
   const auto door = door_of();
   const Ends ends = connected(*door, door->endpoint());
   ASSERT_TRUE((*ends.caller)->send(pattern(101), soon()));
-  const auto got = (*ends.host)->receive(100, soon());
-  ASSERT_FALSE(got);
-  EXPECT_EQ(got.error().code, ErrorCode::kLimit);
+  testing::expect_refused((*ends.host)->receive(100, soon()), ErrorCode::kLimit);
 }
 
 TEST(Door, TheEndOfALineIsNoticed) {
   const auto door = door_of();
   Ends ends = connected(*door, door->endpoint());
   ends.caller->reset();
-  const auto got = (*ends.host)->receive(100, soon());
-  ASSERT_FALSE(got);
-  EXPECT_EQ(got.error().code, ErrorCode::kPeerLost);
+  testing::expect_refused((*ends.host)->receive(100, soon()), ErrorCode::kPeerLost);
 }
 
 TEST(Door, ALineCountsWhatArrivesAndNamesTheOtherEnd) {
@@ -123,9 +118,7 @@ TEST(Door, AnotherThreadCanHangUp) {
 TEST(Door, WhoCallsWhereNobodyListensLearnsItAtOnce) {
   const Endpoint at = door_of()->endpoint();  // and closed
   const Deadline begun = Clock::now();
-  const auto line = call_at_door(at, options_of(), begun + 30s);
-  ASSERT_FALSE(line);
-  EXPECT_EQ(line.error().code, ErrorCode::kPeerLost);
+  testing::expect_refused(call_at_door(at, options_of(), begun + 30s), ErrorCode::kPeerLost);
   EXPECT_LT(Clock::now() - begun, 10s);
 }
 
@@ -209,18 +202,14 @@ TEST(Door, WhoIsPushedOutCallsAgain) {
   const auto line = call_at_door((*listener)->endpoint(), options_of(Encryption::kOff), Clock::now() + 3s);
   stops = true;
   busy.join();
-  ASSERT_FALSE(line);
-  EXPECT_EQ(line.error().code, ErrorCode::kTimeout) << line.error().message;
-  EXPECT_NE(line.error().text().find("too many strangers"), std::string::npos) << line.error().message;
+  testing::expect_refused(line, ErrorCode::kTimeout, "too many strangers");
   EXPECT_GT(calls, 3);
 }
 
 // The name may be made later.
 TEST(Door, ANameWithoutAnAddressIsLikeAPlaceWhereNobodyListens) {
-  const auto line = call_at_door({"door.invalid", 29600}, options_of(), Clock::now() + 60s);
-  ASSERT_FALSE(line);
-  EXPECT_EQ(line.error().code, ErrorCode::kPeerLost) << line.error().message;
-  EXPECT_NE(line.error().text().find("\"door.invalid\""), std::string::npos) << line.error().message;
+  testing::expect_refused(call_at_door({"door.invalid", 29600}, options_of(), Clock::now() + 60s),
+                          ErrorCode::kPeerLost, "\"door.invalid\"");
 }
 
 // Whoever is on the way can neither read nor change what an encrypted line carries.
@@ -237,9 +226,7 @@ TEST(Door, AChangedByteEndsAnEncryptedLine) {
   ASSERT_TRUE(ends.host);
   meddles = true;
   (void)(*ends.caller)->send(pattern(1000), soon());
-  const auto got = (*ends.host)->receive(1000, soon());
-  ASSERT_FALSE(got);
-  EXPECT_EQ(got.error().code, ErrorCode::kPeerLost) << got.error().message;
+  testing::expect_refused((*ends.host)->receive(1000, soon()), ErrorCode::kPeerLost);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 """The page of the corpus's ranking, made from its JSON alone."""
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from lab.command.markdown import table, wrapped
 from lab.traces.methods import OURS
@@ -230,20 +230,7 @@ def _against(rows: _Rows, lossless: bool, group: str) -> Iterator[list[str]]:
 def _by_network(rows: _Rows) -> Iterator[str]:
     yield "## Network by network"
     yield "Bits a value, and relative L2 error after 20 consecutive steps."
-    chosen = [row for row in rows.sorted(False, "row") if rows.mean(row, "row", "bits") is not None]
-    yield table(
-        ("method", *_NETWORKS.values()),
-        (
-            [
-                _named(row)[0],
-                *(
-                    _pair(rows.of_network(row, network, each) for each in ("bits", "error"))
-                    for network in _NETWORKS
-                ),
-            ]
-            for row in chosen
-        ),
-    )
+    yield _table_of_pairs(rows, "row", _NETWORKS, rows.of_network)
 
 
 def _other_content(rows: _Rows) -> Iterator[str]:
@@ -254,25 +241,24 @@ def _other_content(rows: _Rows) -> Iterator[str]:
         "logistic regression on 20 Newsgroups, passed as dense arrays. The last column is of 20 "
         "consecutive ones of these."
     )
-    groups = ("bfloat16", "changes", "sparse gradients", "sparse row")
-    chosen = [
-        row
-        for row in rows.sorted(False, "changes")
-        if rows.mean(row, "changes", "bits") is not None
-    ]
-    yield table(
-        ("method", "bfloat16", "changes", "sparse", "sparse, 20 steps"),
-        (
-            [
-                _named(row)[0],
-                *(
-                    _pair(rows.mean(row, group, each) for each in ("bits", "error"))
-                    for group in groups
-                ),
-            ]
-            for row in chosen
-        ),
+    groups = {"bfloat16": "bfloat16", "changes": "changes", "sparse gradients": "sparse"}
+    groups["sparse row"] = "sparse, 20 steps"
+    yield _table_of_pairs(rows, "changes", groups, rows.mean)
+
+
+def _table_of_pairs(
+    rows: _Rows, known: str, columns: dict[str, str], of: Callable[[Row, str, str], float | None]
+) -> str:
+    """Bits and error by method and column, of the methods whose bits of `known` there are."""
+    chosen = [row for row in rows.sorted(False, known) if rows.mean(row, known, "bits") is not None]
+    cells = (
+        [
+            _named(row)[0],
+            *(_pair(of(row, each, part) for part in ("bits", "error")) for each in columns),
+        ]
+        for row in chosen
     )
+    return table(("method", *columns.values()), cells)
 
 
 def _named(row: Row) -> list[str]:

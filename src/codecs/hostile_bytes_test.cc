@@ -101,6 +101,7 @@ TEST_P(HostileBytes, AScalarThatTheCodecHasNotIsRefused) {
   EXPECT_EQ(code(PartView{{}, {}, 1, 0}, empty), ErrorCode::kCorrupt);
   EXPECT_EQ(code(PartView{{}, {}, 0, 1}, empty), ErrorCode::kCorrupt);
   EXPECT_EQ(code(PartView{}, empty), ErrorCode{});
+  EXPECT_EQ(code(PartView{}, slot), ErrorCode::kCorrupt);
 }
 
 // In brief every fifth, and others in each sample.
@@ -157,6 +158,58 @@ TEST_P(HostileBytes, CountsBeyondMemoryAreRefusedByTheIndex) {
     EXPECT_EQ(codec_->encode({nullptr, count, DType::kF32}, {}, {}, {}).error().code,
               sizes.payload_bytes > 0xFFFFFFFF ? ErrorCode::kLimit : ErrorCode::kOutputTooSmall);
   }
+}
+
+// Of codecs whose chunks follow the data and name the elements that are sent, by a spec that sends all.
+class SparseChunks : public ::testing::TestWithParam<const char*> {
+ protected:
+  static Bytes chunk_of(const Encoded& part, std::size_t i) {
+    const std::uint32_t begin = i == 0 ? 0 : part.chunk_ends[i - 1];
+    return Bytes(part.payload).subspan(begin, part.chunk_ends[i] - begin);
+  }
+
+  ErrorCode verdict(std::initializer_list<Bytes> chunks) const {
+    Encoded part{{}, {}, whole_.scalar, whole_.scalar2};
+    for (const Bytes chunk : chunks) {
+      part.payload.insert(part.payload.end(), chunk.begin(), chunk.end());
+      part.chunk_ends.push_back(static_cast<std::uint32_t>(part.payload.size()));
+    }
+    return testing::verdict_of(GetParam(), part, kCount);
+  }
+
+  static constexpr std::size_t kFull = 16384;
+  static constexpr std::size_t kCount = 2 * kFull + 100;
+  const Encoded whole_ = coded(GetParam(), Floats(kCount, 1.0F));
+};
+
+INSTANTIATE_TEST_SUITE_P(Codecs, SparseChunks,
+                         ::testing::Values("fastsgd:b=2,tau=100", "fastsgd:b=2,tau=100,keys=auto",
+                                           "sbc:p=0.99999", "topk:k=0.99999", "topk:k=0.99999,values=int8",
+                                           "threshold:t=0.5", "logquant"));
+
+TEST_P(SparseChunks, FollowEachOther) {
+  ASSERT_EQ(whole_.chunk_ends.size(), 3U);
+  const Bytes first = chunk_of(whole_, 0);
+  const Bytes second = chunk_of(whole_, 1);
+  const Bytes third = chunk_of(whole_, 2);
+  ASSERT_EQ(verdict({first, second, third}), kAccepted);
+  EXPECT_EQ(verdict({second, first, third}), ErrorCode::kCorrupt);
+  Floats later(kCount, 1.0F);
+  later[0] = 0;
+  const Encoded shifted = coded(GetParam(), later);
+  EXPECT_EQ(verdict({chunk_of(shifted, 0), chunk_of(shifted, 1), chunk_of(shifted, 2)}), kAccepted);
+  EXPECT_EQ(verdict({chunk_of(shifted, 0), second, third}), ErrorCode::kCorrupt) << "an element twice";
+}
+
+TEST_P(SparseChunks, AreFullBeforeOthers) {
+  const Encoded few = coded(GetParam(), Floats(kFull - 1, 1.0F));
+  const Encoded none = coded(GetParam(), Floats(5, 0.0F));
+  EXPECT_EQ(verdict({chunk_of(whole_, 0), chunk_of(whole_, 1)}), kAccepted);
+  EXPECT_EQ(verdict({few.payload, chunk_of(whole_, 1)}), ErrorCode::kCorrupt) << "one too few";
+  EXPECT_EQ(verdict({chunk_of(whole_, 0), none.payload}), ErrorCode::kCorrupt) << "an empty one behind";
+  Floats rest(kFull, 1.0F);
+  rest.resize(kFull + 100, 0.0F);
+  EXPECT_EQ(coded(GetParam(), rest).chunk_ends.size(), 1U) << "nothing follows a full one";
 }
 
 }  // namespace

@@ -246,7 +246,8 @@ TEST(Scales, OfARankThatDiffersAreNamed) {
 
 // A loss scale that changes from step to step changes the means' unit and nothing else.
 TEST(Scales, MayChangeFromStepToStep) {
-  for (const std::string spec : {"direct(3lc:s=1.75)", "direct(sbc)", "gather(int8)", "ring(onebit)"}) {
+  for (const std::string spec :
+       {"direct(3lc:s=1.75)", "direct(sbc)", "gather(int8)", "ring(onebit)", "powersgd:rank=4(fp32)"}) {
     Reducers plain = reducers_of(spec, kWorld);
     Reducers scaled = reducers_of(spec, kWorld);
     const Values scales{65536.0F, 32768.0F, 32768.0F, 131072.0F};

@@ -254,23 +254,6 @@ TEST(FastsgdBytes, NothingToSendIsTheCountAlone) {
   EXPECT_EQ(part.scalar, bits_of(4.0F));
 }
 
-// Behind the last full chunk only what is dropped: no chunk of no pairs follows.
-TEST(FastsgdBytes, FullChunksEndThePartWhereTheRestIsDropped) {
-  constexpr std::size_t kFull = 16384;
-  for (const char* spec : {"fastsgd:b=2,tau=100", "fastsgd:b=2,tau=100,keys=auto"}) {
-    for (const float dropped : {0.0F, 1e-30F}) {
-      std::vector<float> x(2 * kFull, 1.0F);
-      x.resize(x.size() + 100, dropped);
-      const Encoded part = encoded(spec, x);
-      EXPECT_EQ(part.chunk_ends.size(), 2U) << spec;
-      const auto back = testing::decode(*codec_of(spec), part.view(), x.size());
-      ASSERT_TRUE(back) << spec << ": " << back.error().message;
-      EXPECT_EQ((*back)[2 * kFull - 1], 1.0F);
-      EXPECT_EQ(back->back(), 0.0F);
-    }
-  }
-}
-
 // Values as gradients have them, and as they don't.
 std::vector<float> drawn_values(CounterRng& random) {
   const std::uint64_t count = 1 + random.next() % (random.next() % 8 == 0 ? 40000 : 300);

@@ -709,8 +709,6 @@ TEST(GcompRefusals, BlockIndex) {
 
 TEST(GcompRefusals, PartIndexAndScalar) {
   EXPECT_EQ(verdict(one_chunk({1}, 1), 5), ErrorCode::kCorrupt);
-  EXPECT_EQ(verdict(testing::Encoded{}, 0), kAccepted);
-  EXPECT_EQ(verdict(testing::Encoded{{}, {}, 1}, 0), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict(one_chunk({1}, 0), 0), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict(one_chunk({1}, 0), 262145), ErrorCode::kCorrupt);
 }

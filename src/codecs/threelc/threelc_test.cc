@@ -425,8 +425,6 @@ TEST(ThreelcRefusals, ChunkIndex) {
 }
 
 TEST(ThreelcRefusals, EmptyPart) {
-  EXPECT_EQ(verdict(testing::Encoded{}, 0), kAccepted);
-  EXPECT_EQ(verdict(testing::Encoded{{}, {}, 1}, 0), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict(testing::Encoded{{std::byte{0}}, {}, 0}, 0), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict(one_chunk({0, 121}, 0), 0), ErrorCode::kCorrupt);
 }

@@ -141,7 +141,7 @@ TEST(PowerSgdFaults, AnExactRevertLeavesNoTrace) {
       expect_means(job.step(step), model.mean(gradients_of_all(step), step));
     }
     const auto before = job.states();
-    const auto failed = job.step(2, {}, broken_at(place));
+    const auto failed = job.step(2, {}, broken_at(place), 60, 4.0F);  // its scale is taken back, too
     if (!failed[0].failed) continue;
     EXPECT_TRUE(job.states() == before) << place;
     expect_means(job.step(2), model.mean(gradients_of_all(2), 2));
@@ -218,31 +218,6 @@ TEST(PowerSgdUnused, OfOneRankGoesOnWaitingThere) {
     std::vector<Tensors> inputs = gradients_of_all(step);
     fill(1, inputs[1]);
     expect_means(job.step(step, fill), model.mean(inputs, step));
-  }
-}
-
-// A loss scale that changes from step to step changes the means' unit and nothing else.
-TEST(PowerSgdScales, MayChangeFromStepToStep) {
-  for (const ReducerOptions& options : {folding(), ReducerOptions{}}) {
-    Job plain(options);
-    Job scaled(options);
-    const Values scales{65536.0F, 32768.0F, 32768.0F, 131072.0F};
-    for (std::uint64_t step = 0; step < scales.size(); ++step) {
-      const float scale = scales[step];
-      const auto times = [scale](int, Tensors& tensors) {
-        for (Values& values : tensors) {
-          for (float& value : values) value *= scale;
-        }
-      };
-      auto wanted = plain.step(step)[0].tensors;
-      times(0, wanted);
-      // A failed step in between, in another scale, is taken back with its scale.
-      if (step == 2 && options.revert == Revert::kExact) {
-        const auto failed = scaled.step(2, times, broken_at(3000), 60, 4 * scale);
-        EXPECT_TRUE(failed[0].failed);
-      }
-      expect_means(scaled.step(step, times, {}, 60, scale), wanted);
-    }
   }
 }
 

@@ -69,12 +69,6 @@ TEST(LogquantBytes, ChunksOf16384Pairs) {
   EXPECT_EQ(part.payload[part.chunk_ends[1]], std::byte{4});
 }
 
-TEST(LogquantBytes, NothingFollowsAFullChunk) {
-  Floats x(16384, 1.0F);
-  x.resize(16500, 0.0F);
-  EXPECT_EQ(coded("logquant", x).chunk_ends.size(), 1U);
-}
-
 // The model computes in long double, far from where its own rounding could matter.
 struct Model {
   int bits;
@@ -209,28 +203,6 @@ TEST(LogquantRefusals, Keys) {
   EXPECT_EQ(verdict(with(with(kDense, 2, 229), 3, 3)), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict({3, 0x80, 255, 255, 255, 255, 4, 0, 0, 0, 0xEC, 0x03, 0x06}), ErrorCode::kCorrupt)
       << "keys must not wrap";
-}
-
-TEST(LogquantRefusals, ChunksGoUpInKeys) {
-  for (const std::size_t more : {1U, 3U}) {  // keyed, and dense
-    const Floats x(16384 + more, 1.0F);
-    Encoded part = coded("logquant", x);
-    ASSERT_EQ(part.chunk_ends.size(), 2U);
-    ASSERT_EQ(testing::verdict_of("logquant", part, x.size()), kAccepted);
-    const std::size_t key = part.chunk_ends[0] + 2;
-    part.payload[key] = std::byte{0xFF};  // key 16383, the last of the chunk before
-    part.payload[key + 1] = std::byte{0x3F};
-    EXPECT_EQ(testing::verdict_of("logquant", part, x.size()), ErrorCode::kCorrupt);
-  }
-  Encoded two = one_chunk({1, 0, 0, 0, 0, 0, 15, 1, 0, 9, 0, 0, 0, 15}, 3 + kBias);
-  two.chunk_ends = {7, 14};
-  EXPECT_EQ(testing::verdict_of("logquant", two, 1000), ErrorCode::kCorrupt)
-      << "a short chunk before the last";
-  Encoded full = coded("logquant", Floats(16384, 1.0F));
-  full.payload.resize(full.payload.size() + 2, std::byte{0});
-  full.chunk_ends.push_back(static_cast<std::uint32_t>(full.payload.size()));
-  EXPECT_EQ(testing::verdict_of("logquant", full, 16384), ErrorCode::kCorrupt)
-      << "an empty chunk next to another";
 }
 
 TEST(LogquantRefusals, Numbers) {

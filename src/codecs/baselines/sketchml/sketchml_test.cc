@@ -498,10 +498,7 @@ TEST(SketchmlRefusals, ChunksGoUpInKeys) {
       << "a short chunk before the last";
 }
 
-TEST(SketchmlRefusals, EmptyParts) {
-  EXPECT_EQ(testing::verdict_of(kSpec, Encoded{}, 0), kAccepted);
-  EXPECT_EQ(testing::verdict_of(kSpec, Encoded{{}, {}, 1}, 0), ErrorCode::kCorrupt);
-  EXPECT_EQ(testing::verdict_of(kSpec, Encoded{}, 5), ErrorCode::kCorrupt);
+TEST(SketchmlRefusals, MoreElementsThanKeysCanName) {
   std::vector<Section> sections;
   const Encoded none = one_chunk({0, 0, 0, 0}, 0);
   EXPECT_TRUE(codec_of(kSpec)->describe(none.view(), 0xFFFFFFFF, sections));

@@ -14,10 +14,8 @@ namespace deltawire {
 namespace {
 
 constexpr ParameterInfo kPieces[] = {
-    kClipPiece,
-    kMomentumPiece,
-    {"masking", "on or off", "off", "momentum of what was sent becomes 0"},
-    kDecayPiece,
+    kClipPiece,  kMomentumPiece,  {"masking", "on or off", "off", "momentum of what was sent becomes 0"},
+    kDecayPiece, kPullDecayPiece,
 };
 
 // In lanes, added up in their order: the same on every machine, and no chain of additions.
@@ -63,6 +61,7 @@ std::string Feedback::text() const {
   if (momentum != 0) add("momentum", canonical_number(momentum));
   if (masking) add("masking", "on");
   if (decay != 1) add("decay", canonical_number(decay));
+  if (pull_decay != 1) add("pull_decay", canonical_number(pull_decay));
   return pieces;
 }
 
@@ -77,7 +76,10 @@ Result<Feedback> read_feedback(const ParsedSpec& spec, const Feedback& defaults)
   ASSIGN_OR_RETURN(const auto masking, choice_parameter(spec, "masking", kSwitch, defaults.masking ? 1 : 0));
   ASSIGN_OR_RETURN(const auto decay,
                    float_parameter(spec, "decay", {.low = 0, .high = 1, .default_value = defaults.decay}));
-  return Feedback{clip, momentum, masking == 1, decay};
+  ASSIGN_OR_RETURN(
+      const auto pull_decay,
+      float_parameter(spec, "pull_decay", {.low = 0, .high = 1, .default_value = defaults.pull_decay}));
+  return Feedback{clip, momentum, masking == 1, decay, pull_decay};
 }
 
 Result<Feedback> parse_feedback(std::string_view pieces) {

@@ -1,5 +1,5 @@
 // What a gradient goes through before its codec, besides the residual: the pieces of Deep Gradient
-// Compression (Lin et al., ICLR 2018, section 3) and a decay of the residual, named behind a codec's spec:
+// Compression (Lin et al., ICLR 2018, section 3) and decays of residuals, named behind a codec's spec:
 //
 //   topk:k=0.1% with clip=2,momentum=0.9,masking=on
 #pragma once
@@ -22,10 +22,14 @@ struct Feedback {
   float momentum = 0;    // u = momentum * u + gradient is coded in the gradient's place; 0: none
   bool masking = false;  // u becomes 0 where a sparse codec has sent something
   float decay = 1;       // the residual is multiplied by this before it is added
+  float pull_decay = 1;  // the same, of the residuals of means, which owners keep
 
   // Whether something else than the gradient is coded.
   bool changes_input() const noexcept { return clip != 0 || momentum != 0; }
-  bool is_none() const noexcept { return !changes_input() && decay == 1; }
+  bool is_none() const noexcept { return !changes_input() && decay == 1 && pull_decay == 1; }
+
+  // Of means: the gradients that they are of have been through the rest.
+  Feedback of_means() const noexcept { return {.decay = pull_decay}; }
 
   // " with clip=2,momentum=0.9", only what isn't the default; "" where all is.
   std::string text() const;
@@ -41,6 +45,8 @@ inline constexpr ParameterInfo kMomentumPiece = {"momentum", "0 <= momentum < 1"
                                                  "momentum before compression"};
 inline constexpr ParameterInfo kDecayPiece = {"decay", "0 <= decay < 1", "none",
                                               "by which the residual is multiplied in each step"};
+inline constexpr ParameterInfo kPullDecayPiece = {"pull_decay", "0 <= pull_decay < 1", "none",
+                                                  "the decay of what owners keep of means"};
 
 // The pieces among the parameters of `spec`, and those of `defaults` where it has none. kInvalidArgument for
 // a number out of range.

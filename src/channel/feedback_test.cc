@@ -78,8 +78,8 @@ class Model {
 TEST(Feedback, HasACanonicalText) {
   const std::string sbc = spec_of("sbc");
   EXPECT_EQ(spec_of("sbc with momentum=.9"), sbc + " with momentum=0.9");
-  EXPECT_EQ(spec_of("a*: sbc  with  decay=0.5,masking=on,momentum=0.9,clip=2 , rest fp32"),
-            "a*: " + sbc + " with clip=2,momentum=0.9,masking=on,decay=0.5, rest fp32");
+  EXPECT_EQ(spec_of("a*: sbc  with  pull_decay=.25,decay=0.5,masking=on,momentum=0.9,clip=2 , rest fp32"),
+            "a*: " + sbc + " with clip=2,momentum=0.9,masking=on,decay=0.5,pull_decay=0.25, rest fp32");
   EXPECT_EQ(spec_of("sbc with momentum=0"), sbc);
   const std::string text = spec_of("step<5: sbc with momentum=0.9, rest 3lc with clip=0.5");
   EXPECT_EQ(spec_of(text), text);
@@ -92,6 +92,7 @@ TEST(Feedback, RefusesWhatItDoesNotKnow) {
       {"sbc with momentum=-0.1", "out of range"},
       {"sbc with clip=0", "clip=0 is out of range"},
       {"sbc with decay=1", "decay=1 is out of range"},
+      {"sbc with pull_decay=1", "pull_decay=1 is out of range"},
       {"sbc with masking=on", "is for a momentum"},
       {"sbc with masking=yes,momentum=0.9", "give off or on"},
       {"sbc with momentum", "is not a parameter"},
@@ -192,6 +193,26 @@ TEST(Feedback, DecayIsOfTheResidual) {
     ASSERT_TRUE(same_bits(sent, encode(*channel("3lc"), given, step_id(step)))) << step;
     for (std::size_t i = 0; i < given.size(); ++i) lost[i] = given[i] - sent[i];
     ASSERT_TRUE(same_bits(sender->residual("w", 0), lost)) << step;
+  }
+}
+
+// What owners keep of means decays by pull_decay, and by nothing else.
+TEST(Feedback, PullDecayIsOfTheResidualOfMeans) {
+  const std::string codec = "topk:k=2%,pull=5%";
+  const std::pair<bool, std::string> kSame[] = {{true, "topk:k=5% with decay=0.5"},
+                                                {false, "topk:k=2% with decay=0.75"}};
+  for (const auto& [means, alone] : kSame) {
+    const ChannelOptions options{.policy = {}, .revert = Revert::kFold, .means = means};
+    const auto both =
+        *make_channel(codec + " with clip=1000,momentum=0.5,decay=0.75,pull_decay=0.5", options);
+    const auto one = channel(means ? alone : alone + ",clip=1000,momentum=0.5", Revert::kFold);
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      const Values sent = encode(*both, gradient(step), step_id(step));
+      ASSERT_TRUE(same_bits(sent, encode(*one, gradient(step), step_id(step)))) << means << step;
+      step % 3 == 2 ? both->revert() : both->commit();
+      step % 3 == 2 ? one->revert() : one->commit();
+      ASSERT_TRUE(same_bits(both->residual("w", 0), copy(one->residual("w", 0)))) << means << step;
+    }
   }
 }
 

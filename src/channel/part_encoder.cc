@@ -177,9 +177,9 @@ Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) 
   return {};
 }
 
-// Means have been through it as the gradients that they are the means of.
 Feedback PartEncoder::feedback_of(const Named& part, std::uint64_t step) const noexcept {
-  return options_.means ? Feedback{} : codecs_.rules.feedback_of(part, step);
+  const Feedback& feedback = codecs_.rules.feedback_of(part, step);
+  return options_.means ? feedback.of_means() : feedback;
 }
 
 // The part's input is in velocity.after() then.

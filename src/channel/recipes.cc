@@ -92,11 +92,13 @@ Result<std::vector<RecipeStage>> stages_of_warmup(const Sparse& sparse, std::str
 }
 
 // SparseLoCo (Sarfi et al., arXiv 2508.15706), as its authors' code has it: of each 4,096 elements the 64
-// largest, in four bins; what is left decays.
+// largest, in four bins; what is left decays. What owners keep of means, where there are such, is late
+// already, and halves.
 constexpr ParameterInfo kSparseLoCo[] = {
     {"k", "0.000001 <= k < 1, or in percent", "0.015625", "share of each 4,096 elements that is sent"},
     {"pull", "k, or 0.000001 <= pull < 1, or in percent", "k", "the k of means, which owners send back"},
     {kDecayPiece.name, kDecayPiece.range, "0.95", kDecayPiece.meaning},
+    {kPullDecayPiece.name, kPullDecayPiece.range, "0.5", kPullDecayPiece.meaning},
 };
 
 Result<std::vector<RecipeStage>> stages_of_sparseloco(const ParsedSpec& spec) {
@@ -104,7 +106,7 @@ Result<std::vector<RecipeStage>> stages_of_sparseloco(const ParsedSpec& spec) {
   constexpr FloatRange kRange = {.low = 1e-6F, .high = 1, .default_value = 0.015625F};
   ASSIGN_OR_RETURN(const auto k, fraction_parameter(spec, "k", kRange));
   ASSIGN_OR_RETURN(const auto pull, pull_parameter(spec, "k", kRange));
-  ASSIGN_OR_RETURN(const auto pieces, read_feedback(spec, {.decay = 0.95F}));
+  ASSIGN_OR_RETURN(const auto pieces, read_feedback(spec, {.decay = 0.95F, .pull_decay = 0.5F}));
   const std::string means = pull ? ",pull=" + canonical_number(*pull) : "";
   const std::string codec =
       "topk:k=" + canonical_number(k) + ",values=2bit,positions=auto,chunk=4096" + means + pieces.text();
@@ -112,14 +114,16 @@ Result<std::vector<RecipeStage>> stages_of_sparseloco(const ParsedSpec& spec) {
 }
 
 // MuLoCo (Therien et al., arXiv 2505.23725), the 2 bits of its authors' code: all values of a tensor in four
-// bins; what is left decays. With this k, below 1 as topk wants it, every element of a block is sent.
+// bins; what is left decays, and of means it is dropped. With this k, below 1 as topk wants it, every element
+// of a block is sent.
 constexpr ParameterInfo kMuLoCo[] = {
     {kDecayPiece.name, kDecayPiece.range, "0.9", kDecayPiece.meaning},
+    {kPullDecayPiece.name, kPullDecayPiece.range, "0", kPullDecayPiece.meaning},
 };
 
 Result<std::vector<RecipeStage>> stages_of_muloco(const ParsedSpec& spec) {
   RETURN_IF_ERROR(check_parameter_names(spec, kMuLoCo));
-  ASSIGN_OR_RETURN(const auto pieces, read_feedback(spec, {.decay = 0.9F}));
+  ASSIGN_OR_RETURN(const auto pieces, read_feedback(spec, {.decay = 0.9F, .pull_decay = 0}));
   const std::string codec = "topk:k=0.999999,values=2bit,positions=auto,chunk=4096" + pieces.text();
   return std::vector<RecipeStage>{{"", codec}};
 }

@@ -4,8 +4,8 @@
 //   dgc:p=0.1%,warmup=1000  =  step<250: topk:k=25% with momentum=0.9,masking=on, step<500: ..., rest
 //   topk:k=0.1% ...
 //   sbc:p=1%,warmup=400  =  step<100: sbc:p=25%, step<200: sbc:p=6.25%, step<300: ..., rest sbc:p=1%
-//   sparseloco  =  topk:k=1.5625%,values=2bit,positions=auto,chunk=4096 with decay=0.95
-//   muloco  =  topk:k=0.999999,values=2bit,positions=auto,chunk=4096 with decay=0.9
+//   sparseloco  =  topk:k=1.5625%,values=2bit,positions=auto,chunk=4096 with decay=0.95,pull_decay=0.5
+//   muloco  =  topk:k=0.999999,values=2bit,positions=auto,chunk=4096 with decay=0.9,pull_decay=0
 #pragma once
 
 #include <string>

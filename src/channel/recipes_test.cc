@@ -63,10 +63,12 @@ TEST(Recipes, AWarmupOfASparseCodecStandsForItsRules) {
 
 TEST(Recipes, SparseLoCoIsTopkInBlocksAndADecay) {
   const std::string sparseloco = "topk:values=2bit,positions=auto,chunk=4096,k=";
-  EXPECT_EQ(spec_of("sparseloco"), spec_of(sparseloco + "0.015625") + " with decay=0.95");
-  EXPECT_EQ(spec_of("dims>=2: sparseloco:k=1%,decay=0.9, rest fp32"),
-            "dims>=2: " + spec_of(sparseloco + "0.01") + " with decay=0.9, rest " + spec_of("fp32"));
-  EXPECT_EQ(spec_of("sparseloco:pull=4%"), spec_of(sparseloco + "0.015625,pull=4%") + " with decay=0.95");
+  EXPECT_EQ(spec_of("sparseloco"), spec_of(sparseloco + "0.015625") + " with decay=0.95,pull_decay=0.5");
+  EXPECT_EQ(
+      spec_of("dims>=2: sparseloco:k=1%,decay=0.9,pull_decay=0, rest fp32"),
+      "dims>=2: " + spec_of(sparseloco + "0.01") + " with decay=0.9,pull_decay=0, rest " + spec_of("fp32"));
+  EXPECT_EQ(spec_of("sparseloco:pull=4%"),
+            spec_of(sparseloco + "0.015625,pull=4%") + " with decay=0.95,pull_decay=0.5");
   for (const std::string wrong :
        {"sparseloco:pull=2", "sparseloco:k=2", "sparseloco:decay=1", "sparseloco:momentum=0.9"}) {
     testing::expect_refused(make_channel(wrong), ErrorCode::kInvalidArgument, "sparseloco");
@@ -77,9 +79,9 @@ TEST(Recipes, SparseLoCoIsTopkInBlocksAndADecay) {
 // block's 4,096 elements, or fewer, rounds to all of them.
 TEST(Recipes, MuLoCoSendsEveryElementInTwoBits) {
   const std::string all = spec_of("topk:k=0.999999,values=2bit,positions=auto,chunk=4096");
-  EXPECT_EQ(spec_of("muloco"), all + " with decay=0.9");
-  EXPECT_EQ(spec_of("dims>=2: muloco:decay=0.5, rest fp32"),
-            "dims>=2: " + all + " with decay=0.5, rest " + spec_of("fp32"));
+  EXPECT_EQ(spec_of("muloco"), all + " with decay=0.9,pull_decay=0");
+  EXPECT_EQ(spec_of("dims>=2: muloco:decay=0.5,pull_decay=0.25, rest fp32"),
+            "dims>=2: " + all + " with decay=0.5,pull_decay=0.25, rest " + spec_of("fp32"));
   for (const std::string wrong : {"muloco:k=1%", "muloco:decay=1", "muloco:decay=-1"}) {
     testing::expect_refused(make_channel(wrong), ErrorCode::kInvalidArgument, "muloco");
   }

@@ -330,8 +330,8 @@ TEST_P(OnADevice, EverythingIsAsOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Specs, OnADevice,
                          testing::Values("direct(3lc)", "gather(sbc:p=1% with decay=0.75)", "direct(fp32)",
-                                         "gather(int8)", "gather(randomk:k=10%)", "direct(gcomp)",
-                                         "ring(gcomp:lossless=on)",
+                                         "direct(sbc:p=1% with decay=0.75,pull_decay=0.5)", "gather(int8)",
+                                         "gather(randomk:k=10%)", "direct(gcomp)", "ring(gcomp:lossless=on)",
                                          "ring(step>=3: fp32, weight: onebit, rest int8)",
                                          "direct(step>=3: fp32, weight: 3lc, rest int8)"));
 

@@ -61,7 +61,8 @@ def test_another_ranks_settings_or_model_are_named_by_all():
 
 def test_a_recipe_and_its_codec_are_not_the_same_training():
     """Their bytes are, but the recipe keeps the optimizer's momentum."""
-    codec = "topk:k=1.5625%,values=2bit,positions=auto,chunk=4096 with decay=0.95"
+    codec = "topk:k=1.5625%,values=2bit,positions=auto,chunk=4096"
+    codec += " with decay=0.95,pull_decay=0.5"
     recipe = {"reducer": "sparseloco"}
     caught = errors_of(recipe, {"reducer": codec}, recipe)
     assert len(set(caught)) == 1

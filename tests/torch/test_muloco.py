@@ -58,6 +58,6 @@ def test_it_is_the_published_algorithm_bit_for_bit():
     values = results(rounds, 4)
     assert len({weights for _, _, weights in values}) == 1
     for spec, bits, _ in values:
-        codec = "topk:k=0.999999,values=2bit,positions=auto,chunk=4096 with decay=0.9"
+        codec = "topk:k=0.999999,values=2bit,positions=auto,chunk=4096 with decay=0.9,pull_decay=0"
         assert spec == f"gather({codec})"
         assert 2 < bits < 2.2  # headers, and four means a tensor

@@ -56,7 +56,7 @@ def test_it_is_the_published_algorithm_bit_for_bit():
     values = results(rounds, 4)
     assert len(set(values)) == 1
     spec, moved, _ = values[0]
-    codec = "topk:k=0.015625,values=2bit,positions=auto,chunk=4096 with decay=0.95"
+    codec = "topk:k=0.015625,values=2bit,positions=auto,chunk=4096 with decay=0.95,pull_decay=0.5"
     assert spec == f"gather({codec})"
     assert 200 < moved < 12800
 

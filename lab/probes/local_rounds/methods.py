@@ -140,9 +140,12 @@ METHODS = {
         "gather(sparseloco:k=2.34375%)",
         outer=_sgd(7),
     ),
-    "sparseloco-direct-outer-4": Method(
-        "SparseLoCo by direct, outer rate 4", "direct(sparseloco)", outer=_sgd(4)
-    ),
+    **{
+        f"sparseloco-direct-outer-{rate}": Method(
+            f"SparseLoCo by direct, outer rate {rate}", "direct(sparseloco)", outer=_sgd(rate)
+        )
+        for rate in (4, 7)
+    },
     **{
         f"sparseloco-pull-{share}-outer-{rate}": Method(
             f"SparseLoCo by direct, means {share} times as dense, outer rate {rate}",

@@ -46,14 +46,6 @@ std::string shape_text(std::span<const std::uint64_t> shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-double FileSize::times_smaller() const noexcept {
-  return static_cast<double>(tensor_bytes) / static_cast<double>(file_bytes);
-}
-
-double FileSize::bits_per_value() const noexcept {
-  return static_cast<double>(file_bytes) * 8 / static_cast<double>(count);
-}
-
 std::string ratio_text(const FileSize& size) {
   if (size.count == 0) return "no values";
   return times_smaller_text(size.times_smaller()) + ", " + rounded(size.bits_per_value()) + " bits per value";

@@ -30,8 +30,13 @@ struct FileSize {
   std::uint64_t count = 0;
   std::uint64_t tensor_bytes = 0;
   std::uint64_t file_bytes = 0;
-  double times_smaller() const noexcept;
-  double bits_per_value() const noexcept;  // REQUIRES: count > 0
+  double times_smaller() const noexcept {
+    return static_cast<double>(tensor_bytes) / static_cast<double>(file_bytes);
+  }
+  // REQUIRES: count > 0.
+  double bits_per_value() const noexcept {
+    return static_cast<double>(file_bytes) * 8 / static_cast<double>(count);
+  }
 };
 
 // "19.97 times smaller, 1.602 bits per value"; "no values" if there are none.

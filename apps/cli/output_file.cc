@@ -134,10 +134,6 @@ void OutputFile::write(Bytes bytes) {
   if (!written) throw failed(output_name(path_) + ": " + written.error().message);
 }
 
-void OutputFile::flush() {
-  if (file_) throw_if_failed(file_->flush());
-}
-
 void OutputFile::commit() {
   if (!file_) return;
   check_place(path_, force_);  // it may have been created meanwhile

@@ -25,7 +25,10 @@ class OutputFile {
   ~OutputFile();  // without commit, removes the unfinished file
 
   void write(Bytes bytes);
-  void flush();  // to disk, for a commit that must survive a power failure
+  // To disk, for a commit that must survive a power failure.
+  void flush() {
+    if (file_) throw_if_failed(file_->flush());
+  }
   void commit();
 
  private:

@@ -196,11 +196,6 @@ void print_patch_row(const std::string& name, std::size_t width, const std::stri
   std::cout << name << std::string(width - std::min(width, name.size()), ' ') << line;
 }
 
-// Changes of chunks that are there in full are not counted: then the number is a least one.
-std::string changes_text(const PatchInfo& patch) {
-  return (patch.full_chunks > 0 ? "over " : "") + grouped(patch.changes);
-}
-
 void print_patch_table(const std::string& path, const PatchFileInfo& info) {
   std::cout << printable_line(path) << ": " << grouped(info.file_bytes) << " bytes, "
             << (info.leaves_out_unchanged
@@ -229,8 +224,11 @@ void print_patch_table(const std::string& path, const PatchFileInfo& info) {
     }
     weights += tensor.patch.elements;
     changes += tensor.patch.changes;
-    at_least = at_least || tensor.patch.full_chunks > 0;
-    print_patch_row(name, width, grouped(tensor.patch.elements), changes_text(tensor.patch), tensor.bytes,
+    // Changes of chunks that are there in full are not counted: then the number is a least one.
+    const bool is_least = tensor.patch.full_chunks > 0;
+    at_least = at_least || is_least;
+    print_patch_row(name, width, grouped(tensor.patch.elements),
+                    (is_least ? "over " : "") + grouped(tensor.patch.changes), tensor.bytes,
                     tensor.new_bytes);
   }
   print_patch_row("all", width, grouped(weights), (at_least ? "over " : "") + grouped(changes), bytes,

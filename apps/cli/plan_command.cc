@@ -251,11 +251,6 @@ void add_place(CLI::App* command, PlanCommandOptions& options) {
       ->transform(count_range(1, 64));
 }
 
-void add_outputs(CLI::App* command, PlanCommandOptions& options) {
-  add_value(*command, "--json FILE", options.json, "Write all figures to FILE; - prints them");
-  command->add_flag("--force", options.force, "Replace files that exist");
-}
-
 }  // namespace
 
 PlanReport quick_plan(std::uint64_t parameters, int ranks, const LinkRates& link, const std::string& tier) {
@@ -288,7 +283,8 @@ void add_plan_command(CLI::App& app) {
       ->check(number_range(0, 3600));
   command->add_flag("--quick", options->quick, "Quick, rough timing; 2^16 synthetic values");
   add_min_elements_option(*command, options->min_elements);
-  add_outputs(command, *options);
+  add_value(*command, "--json FILE", options->json, "Write all figures to FILE; - prints them");
+  command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(plan_footer());
   command->callback([options] { plan(*options); });
 }

@@ -13,10 +13,6 @@ void take_until(Line& line, Deadline until) {
   }
 }
 
-double seconds_between(Deadline from, Deadline to) {
-  return std::max(1e-6, std::chrono::duration<double>(to - from).count());
-}
-
 }  // namespace
 
 RateFindings take(Line& line, std::chrono::milliseconds time) {
@@ -37,8 +33,9 @@ RateFindings take(Line& line, std::chrono::milliseconds time) {
   const std::uint64_t at_end = line.bytes_received();
   // Where nothing came in the second half, as on a very busy machine, the whole counts.
   const bool counts_half = at_end > at_half;
-  rate.bytes_per_second = static_cast<double>(at_end - (counts_half ? at_half : before)) /
-                          seconds_between(counts_half ? half : begin, Clock::now());
+  const std::chrono::duration<double> took = Clock::now() - (counts_half ? half : begin);
+  rate.bytes_per_second =
+      static_cast<double>(at_end - (counts_half ? at_half : before)) / std::max(1e-6, took.count());
   return rate;
 }
 

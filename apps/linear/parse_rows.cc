@@ -108,10 +108,6 @@ std::uint32_t hashed_key(std::uint64_t index, int bits) noexcept {
   return static_cast<std::uint32_t>(CounterRng(0).at(index) >> (64 - bits));
 }
 
-tl::unexpected<Error> RowParser::wrong(const char* at, const std::string& what) const {
-  return corrupt(std::to_string(line_) + ":" + std::to_string(at - line_begin_ + 1) + ": " + what);
-}
-
 Status RowParser::parse(std::string_view text, Place& place, RowSink& sink) {
   const char* at = text.data();
   const char* const end = at + text.size();

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/errors.h"
 #include "deltawire/result.h"
 #include "linear/row_block.h"
 
@@ -70,7 +71,9 @@ class RowParser {
   void append_feature(std::uint32_t key, float value) noexcept;
   Status close_row(const char* end);
   void append_row(RowBlock& block);
-  tl::unexpected<Error> wrong(const char* at, const std::string& what) const;
+  tl::unexpected<Error> wrong(const char* at, const std::string& what) const {
+    return corrupt(std::to_string(line_) + ":" + std::to_string(at - line_begin_ + 1) + ": " + what);
+  }
 
   ParseOptions options_;
   float label_ = 0;

@@ -10,11 +10,6 @@ namespace {
 
 constexpr std::uint64_t kStepsKept = 32;
 
-// A buffer may be used for a request that is smaller by up to this much, plus its slack.
-constexpr std::uint64_t wasted_at_most(std::uint64_t bytes) noexcept {
-  return bytes / 8 + 4096;
-}
-
 }  // namespace
 
 BufferPool::Buffer BufferPool::take(std::uint64_t bytes, std::uint64_t slack) {
@@ -22,7 +17,8 @@ BufferPool::Buffer BufferPool::take(std::uint64_t bytes, std::uint64_t slack) {
   if (bytes == 0) return buffer;
   auto best = idle_.end();
   for (auto idle = idle_.begin(); idle != idle_.end(); ++idle) {
-    if (idle->capacity < bytes || idle->capacity - bytes > slack + wasted_at_most(bytes)) continue;
+    // A request may be smaller by its slack and this much.
+    if (idle->capacity < bytes || idle->capacity - bytes > slack + bytes / 8 + 4096) continue;
     if (best == idle_.end() || idle->capacity < best->capacity) best = idle;
   }
   if (best != idle_.end()) {

@@ -22,11 +22,6 @@ mode_t usual_mode() {
   return static_cast<mode_t>(0666 & ~mask);
 }
 
-std::filesystem::path folder_of(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  return folder.empty() ? "." : folder;
-}
-
 // Moves the whole span, or as much as there is until `move` reaches the end; returns the bytes moved.
 // `move(offset)` is a system call.
 Result<std::size_t> move_whole(std::size_t count, const char* failure, const auto& move) {
@@ -138,7 +133,8 @@ Status NewFile::put_in_place() {
   }
   beside_.clear();
   if (!flushed_) return {};
-  const Status kept = flush_folder(folder_of(path_));
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  const Status kept = flush_folder(folder.empty() ? "." : folder);
   if (kept) return {};
   return fail(kept.error().code,
               path_ +

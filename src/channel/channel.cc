@@ -92,11 +92,6 @@ struct RulesInUse {
         hash(params_hash(now.spec(), policy)),
         state_hash(params_hash(now.spec(), Policy{policy.min_elements})) {}
 
-  void change_to(CodecRules rules, const Policy& policy) {
-    former.push_back(std::exchange(now, std::move(rules)));
-    hash = params_hash(now.spec(), policy);
-  }
-
   CodecRules now;
   std::vector<CodecRules> former;  // by which the last committed step may have been coded
   std::uint64_t hash;
@@ -313,7 +308,8 @@ class ChannelImpl final : public MeteredChannel {
   Status recode(std::string_view codecs) override {
     RETURN_IF_ERROR(maker_.record().check_closed("changing its codecs"));
     ASSIGN_OR_RETURN(auto rules, CodecRules::parse(codecs, {.of_means = options_.means}));
-    rules_.change_to(std::move(rules), options_.policy);
+    rules_.former.push_back(std::exchange(rules_.now, std::move(rules)));
+    rules_.hash = params_hash(rules_.now.spec(), options_.policy);
     return {};
   }
 

@@ -116,10 +116,6 @@ Status CodecRules::add(std::string_view conditions, std::string_view codec_spec)
   return {};
 }
 
-bool CodecRules::change_inputs() const noexcept {
-  return std::ranges::any_of(rules_, [](const Rule& rule) { return rule.feedback.changes_input(); });
-}
-
 Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_spec,
                             const RecipeNeeds& recipe) {
   Rule rule;
@@ -217,14 +213,6 @@ std::uint64_t CodecRules::next_change(const Named& part, std::uint64_t step) con
   const auto change = std::ranges::find_if(
       edges, [&](std::uint64_t edge) { return edge > step && text_of(part, edge) != now; });
   return change == edges.end() ? kNoStep : *change;
-}
-
-bool CodecRules::any(bool CodecInfo::* property) const noexcept {
-  return std::ranges::any_of(rules_, [&](const Rule& rule) { return rule.codec->info().*property; });
-}
-
-const Codec& CodecRules::most_gaining() const noexcept {
-  return *std::ranges::max_element(rules_, {}, [](const Rule& rule) { return rule.codec->gain(); })->codec;
 }
 
 std::string_view CodecRules::default_pattern() const noexcept {

@@ -68,7 +68,9 @@ class CodecRules {
   }
   bool have_feedback() const noexcept { return has_feedback_; }
   // Whether any of it codes something else than the values.
-  bool change_inputs() const noexcept;
+  bool change_inputs() const noexcept {
+    return std::ranges::any_of(rules_, [](const Rule& rule) { return rule.feedback.changes_input(); });
+  }
 
   // The codec's spec with its feedback's text; and the first step after `step` in which that is another,
   // kNoStep where none is.
@@ -81,10 +83,14 @@ class CodecRules {
   const std::string& spec() const noexcept { return spec_; }
 
   // Whether any of the codecs is said to be so, e.g. &CodecInfo::sparse.
-  bool any(bool CodecInfo::* property) const noexcept;
+  bool any(bool CodecInfo::* property) const noexcept {
+    return std::ranges::any_of(rules_, [&](const Rule& rule) { return rule.codec->info().*property; });
+  }
 
   // Of all the codecs the one with the most Codec::gain().
-  const Codec& most_gaining() const noexcept;
+  const Codec& most_gaining() const noexcept {
+    return *std::ranges::max_element(rules_, {}, [](const Rule& rule) { return rule.codec->gain(); })->codec;
+  }
 
   // The exchange pattern that all the codecs name as theirs; empty where they differ.
   std::string_view default_pattern() const noexcept;

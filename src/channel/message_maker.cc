@@ -114,15 +114,6 @@ std::uint64_t MessageWriter::finish() {
   return frames_.written();
 }
 
-namespace {
-
-// What the next step's message may be longer by.
-constexpr std::uint64_t slack_of(std::uint64_t bytes) noexcept {
-  return bytes / 16 + 512;
-}
-
-}  // namespace
-
 void PayloadMaker::open(Message& message, std::uint64_t bound) {
   if (bound == 0) return;
   largest_bound_ = std::max(largest_bound_, bound);
@@ -139,7 +130,8 @@ void PayloadMaker::close(Message& message, std::span<SentPart> parts) {
   for (const SentPart& part : parts) used += part.encoded.payload.size();
   assert(used <= message.payload.bytes().size());
   const bool far_below = message.is_needed && used <= message.payload.bytes().size() / 4 * 3;
-  BufferPool::Buffer exact = far_below ? pool_.take(used, slack_of(used)) : BufferPool::Buffer();
+  const std::uint64_t slack = used / 16 + 512;  // what the next step's message may be longer by
+  BufferPool::Buffer exact = far_below ? pool_.take(used, slack) : BufferPool::Buffer();
   std::byte* at = far_below ? exact.bytes().data() : message.payload.bytes().data();
   for (SentPart& part : parts) {
     Bytes& bytes = part.encoded.payload;

@@ -81,11 +81,6 @@ Sizes PartEncoder::sizes(const Named& part, std::uint64_t step) const noexcept {
   return codecs_.halves.with_room(part, view, codec.sizes(view));
 }
 
-// Whether the part's bytes are the values of its tensor.
-bool PartEncoder::has_own_values(const Named& part) const noexcept {
-  return codecs_.is_raw(part) && has_raw_values(part.tensor) && part.summed_dtype == DType::kF32;
-}
-
 bool PartEncoder::only_copies(const Named& part, std::uint64_t step) const noexcept {
   return has_own_values(part) && has_legal_dims(part.tensor) && keeps_nothing(part, step);
 }
@@ -155,11 +150,6 @@ Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const
   return entry;
 }
 
-bool PartEncoder::passes(const Named& part, const SentPart& sent, const Error& error) const {
-  return (error.code == ErrorCode::kNotFinite || error.code == ErrorCode::kRange) &&
-         !part.tensor.has_keys() && codecs_.may_be(SegmentState::kNotFinite, *sent.codec);
-}
-
 Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) {
   sent.name_hash = name_hash(part);
   sent.first = part.first;
@@ -175,11 +165,6 @@ Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) 
     sent.residual->count();
   }
   return {};
-}
-
-Feedback PartEncoder::feedback_of(const Named& part, std::uint64_t step) const noexcept {
-  const Feedback& feedback = codecs_.rules.feedback_of(part, step);
-  return options_.means ? feedback.of_means() : feedback;
 }
 
 // The part's input is in velocity.after() then.

@@ -45,7 +45,10 @@ class PartEncoder {
   Sizes chunk_sizes(const Named& part, std::uint64_t step) const noexcept;
 
   // What stands behind the part's codec in the rules, where it holds here.
-  Feedback feedback_of(const Named& part, std::uint64_t step) const noexcept;
+  Feedback feedback_of(const Named& part, std::uint64_t step) const noexcept {
+    const Feedback& feedback = codecs_.rules.feedback_of(part, step);
+    return options_.means ? feedback.of_means() : feedback;
+  }
 
   // What Channel::plan says.
   PartPlan plan(const Named& part, std::uint64_t step) const;
@@ -97,9 +100,15 @@ class PartEncoder {
  private:
   bool copies_chunks(const Codec& codec) const noexcept { return codec.info().id == codecs_.raw.info().id; }
   bool keeps_nothing(const Named& part, std::uint64_t step) const noexcept;
-  bool passes(const Named& part, const SentPart& sent, const Error& error) const;
+  bool passes(const Named& part, const SentPart& sent, const Error& error) const {
+    return (error.code == ErrorCode::kNotFinite || error.code == ErrorCode::kRange) &&
+           !part.tensor.has_keys() && codecs_.may_be(SegmentState::kNotFinite, *sent.codec);
+  }
   bool folds(const Named& part) const noexcept;
-  bool has_own_values(const Named& part) const noexcept;
+  // Whether the part's bytes are the values of its tensor.
+  bool has_own_values(const Named& part) const noexcept {
+    return codecs_.is_raw(part) && has_raw_values(part.tensor) && part.summed_dtype == DType::kF32;
+  }
   Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec, const Feedback& feedback);
   const Codec* half_form(const Named& part, std::uint64_t step, const TensorView& view,
                          const SentPart& sent) const;

@@ -12,11 +12,16 @@
 
 #include "base/little_endian.h"
 #include "base/prefetch.h"
-#include "channel/decode_runs.h"
 #include "deltawire/codec.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {
+
+// Where decoded values go.
+struct Target {
+  Into into = Into::kOverwrite;
+  float scale = 1.0F;
+};
 
 // Whether the codec of raw parts, fp32, only copies the tensor's values, into one chunk.
 inline bool has_raw_values(const TensorSlot& tensor) noexcept {

@@ -5,7 +5,6 @@
 #include <cassert>
 #include <new>
 #include <numeric>
-#include <string>
 
 #include "base/errors.h"
 #include "base/float16.h"
@@ -13,26 +12,10 @@
 
 namespace deltawire {
 
-Status StepRecord::check_closed(const char* before) const {
-  if (!is_open_) return {};
-  return wrong_state(std::string("a step is open; commit or revert it before ") + before);
-}
-
-Status StepRecord::check_may_open(std::uint64_t step) const {
-  if (!is_open_ || step_ == step) return {};
-  return wrong_state("step " + std::to_string(step_) + " is open; commit or revert it before step " +
-                     std::to_string(step));
-}
-
 void StepRecord::open(std::uint64_t step) noexcept {
   assert(!is_open_ || step_ == step);
   is_open_ = true;
   step_ = step;
-}
-
-void StepRecord::reserve(std::size_t count) {
-  parts_.reserve(parts_.size() + count);
-  uses_.reserve(parts_.size() + count);
 }
 
 void StepRecord::commit(bool keeps, MutBytes scratch) noexcept {

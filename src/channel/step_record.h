@@ -36,15 +36,25 @@ class StepRecord {
       : messages_(meter), committed_messages_(meter) {}
 
   // kState while a step is open; `before` says what needs it closed, e.g. "saving".
-  Status check_closed(const char* before) const;
+  Status check_closed(const char* before) const {
+    if (!is_open_) return {};
+    return wrong_state(std::string("a step is open; commit or revert it before ") + before);
+  }
   // kState while another step is open.
-  Status check_may_open(std::uint64_t step) const;
+  Status check_may_open(std::uint64_t step) const {
+    if (!is_open_ || step_ == step) return {};
+    return wrong_state("step " + std::to_string(step_) + " is open; commit or revert it before step " +
+                       std::to_string(step));
+  }
   void open(std::uint64_t step) noexcept;
 
   StepMessages& messages() noexcept { return messages_; }
 
   // Takes the memory for `count` more parts, which add() and commit() then need not.
-  void reserve(std::size_t count);
+  void reserve(std::size_t count) {
+    parts_.reserve(parts_.size() + count);
+    uses_.reserve(parts_.size() + count);
+  }
   void add(const SentPart& part, const FeedbackFlow& flow = {}) {
     parts_.push_back(part);
     add_flow(flow, open_flow_);

@@ -171,12 +171,6 @@ std::uint64_t widened_bytes(DType dtype, std::uint64_t count) noexcept {
          (!part.has_sums || part.chunks <= out.chunk_sums.size());
 }
 
-// The source once `left` has x.
-PartSource added_up(const PartSource& source) noexcept {
-  assert(source.left != nullptr && source.left != source.residual);
-  return {source.left, nullptr, source.left, source.count, source.view};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<const Codec>> make_half_form(const Codec& codec, DType dtype) {
@@ -224,7 +218,8 @@ Result<EncodedPart> Codec::encode(const TensorView& part, Residual residual, con
       widen(part.values, part.dtype, part.count, widened);
     }
   }
-  auto encoded = do_encode(is_added ? added_up(source) : source, out, rest);
+  const PartSource added_up{source.left, nullptr, source.left, source.count, source.view};
+  auto encoded = do_encode(is_added ? added_up : source, out, rest);
   assert(!encoded || keeps_bounds(*encoded, out, bounds, info_));
   if (encoded || encoded.error().code != ErrorCode::kNotFinite) return encoded;
   if (is_added) widen(part.values, part.dtype, part.count, widened);

@@ -2,24 +2,13 @@
 
 #include <cassert>
 
-#include "base/checked.h"
-
 namespace deltawire {
-
-std::uint64_t FixedCodec::bytes_of(std::uint64_t count) const noexcept {
-  const unsigned bits = fields_[0].bits + fields_[1].bits;
-  return sum_or_max(product_or_max(count / 8, bits), ceil_div(count % 8 * bits, 8));
-}
 
 Status FixedCodec::check_padding(const PartView& in, std::uint64_t count) const {
   assert(in.payload.size() == bytes_of(count));
   const std::uint64_t used = count % 8 * (fields_[0].bits + fields_[1].bits) % 8;  // of the last byte
   if (used == 0 || std::to_integer<unsigned>(in.payload.back()) >> used == 0) return {};
   return corrupt(std::string(info().name) + ": bits follow the last element");
-}
-
-Sizes FixedCodec::do_sizes(const TensorView& part) const noexcept {
-  return fixed_sizes(bytes_of(part.count), chunk_bytes(), 1);
 }
 
 Result<EncodedPart> FixedCodec::do_encode(const PartSource& part, const PartBuffer& out,
@@ -30,11 +19,6 @@ Result<EncodedPart> FixedCodec::do_encode(const PartSource& part, const PartBuff
   encoded.scalar = scalars.first;
   encoded.scalar2 = scalars.second;
   return encoded;
-}
-
-Status FixedCodec::do_decode(const PartView& in, const PartTarget& out, const Exec&) const {
-  RETURN_IF_ERROR(check_fixed_ends(in, bytes_of(out.count), chunk_bytes(), 1));
-  return decode_codes(in, out);
 }
 
 Status FixedCodec::do_describe(const PartView& in, std::uint64_t count,

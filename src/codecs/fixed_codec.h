@@ -37,7 +37,10 @@ class FixedCodec : public Codec {
       : Codec(info), fields_{first, second} {}
 
   // The same for a chunk and for a part: a whole chunk ends with a whole byte.
-  std::uint64_t bytes_of(std::uint64_t count) const noexcept;
+  std::uint64_t bytes_of(std::uint64_t count) const noexcept {
+    const unsigned bits = fields_[0].bits + fields_[1].bits;
+    return sum_or_max(product_or_max(count / 8, bits), ceil_div(count % 8 * bits, 8));
+  }
 
   // kCorrupt where bits that are not 0 follow the last code, of as many bytes as `count` elements have.
   Status check_padding(const PartView& in, std::uint64_t count) const;
@@ -54,9 +57,14 @@ class FixedCodec : public Codec {
   virtual Status decode_codes(const PartView& in, const PartTarget& out) const = 0;
 
   std::uint64_t chunk_bytes() const noexcept { return bytes_of(kFixedChunkElements); }
-  Sizes do_sizes(const TensorView& part) const noexcept final;
+  Sizes do_sizes(const TensorView& part) const noexcept final {
+    return fixed_sizes(bytes_of(part.count), chunk_bytes(), 1);
+  }
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec& exec) const final;
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const final;
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const final {
+    RETURN_IF_ERROR(check_fixed_ends(in, bytes_of(out.count), chunk_bytes(), 1));
+    return decode_codes(in, out);
+  }
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const final;
 
   Field fields_[2];

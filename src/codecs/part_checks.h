@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "codecs/kernels/chunk_bytes.h"

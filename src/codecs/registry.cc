@@ -90,6 +90,8 @@ std::string_view nearest_to(const std::string& name, std::span<const CodecInfo* 
   return nearest;
 }
 
+// That the name is an exchange pattern, or which codec it resembles (another case, a typing error, more
+// letters around it, as in "fp16_compress"), or else the known ones.
 std::string advice_on(std::string_view name, std::span<const CodecInfo* const> known) {
   const std::string_view outer = name.substr(0, name.find('('));
   for (const CodecInfo* info : known) {
@@ -104,13 +106,6 @@ std::string advice_on(std::string_view name, std::span<const CodecInfo* const> k
     return "did you mean " + std::string(nearest) + "?";
   }
   return "give one of " + list_of(known, ", ", &CodecInfo::name);
-}
-
-// kUnknownCodec. The message says that the name is an exchange pattern, or which codec it resembles (another
-// case, a typing error, more letters around it, as in "fp16_compress"), or else lists the known ones.
-tl::unexpected<Error> unknown_codec(std::string_view name, std::span<const CodecInfo* const> known) {
-  return fail(ErrorCode::kUnknownCodec,
-              "no codec is named \"" + std::string(name) + "\": " + advice_on(name, known));
 }
 
 }  // namespace
@@ -140,7 +135,8 @@ Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId 
     RETURN_IF_ERROR(check_parameter_names(parsed, codec.info->parameters));
     return codec.make(parsed, target);
   }
-  return unknown_codec(parsed.name, registered_codecs());
+  return fail(ErrorCode::kUnknownCodec, "no codec is named \"" + std::string(parsed.name) +
+                                            "\": " + advice_on(parsed.name, registered_codecs()));
 }
 
 bool has_kernels(const CodecInfo& info, TargetId target) noexcept {

@@ -178,11 +178,6 @@ OrEnded<void> Meeting::check_included() {
   return {};
 }
 
-void Meeting::redirect(const Member& host) {
-  for (const auto& peer : context_.reception->take_callers()) (void)peer->line->say(Again{});
-  for (const auto& peer : context_.reception->take_joiners()) (void)peer->line->say(Elsewhere{host.door});
-}
-
 bool Meeting::answers_below(int id) {
   for (const Member& member : others()) {
     if (member.id < id && !given_up_.contains(member.id)) probes_.ask(member);

@@ -115,7 +115,10 @@ class Meeting {
   struct Visit;
   OrEnded<std::optional<Agreement>> take(Visit& visit, const Message& message);
   // Who waits here would wait for the wrong one.
-  void redirect(const Member& host);
+  void redirect(const Member& host) {
+    for (const auto& peer : context_.reception->take_callers()) (void)peer->line->say(Again{});
+    for (const auto& peer : context_.reception->take_joiners()) (void)peer->line->say(Elsewhere{host.door});
+  }
 
   MemberState& state_;
   MeetingContext& context_;

@@ -73,11 +73,6 @@ MeetingContext::MeetingContext(ElasticOptions given, std::string all_settings)
       chunk_time(options.timeout),
       caller({options.token, options.encryption}, ending) {}
 
-Status MeetingContext::check_open(const char* meanwhile) const {
-  if (ending.is_set()) return fail(ErrorCode::kAborted, std::string("the session was closed ") + meanwhile);
-  return {};
-}
-
 Result<std::unique_ptr<Listener>> MeetingContext::listen() const {
   auto listener = listen_tcp(reception->address().host, options.ports);
   if (!listener && listener.error().code == ErrorCode::kAddressInUse)
@@ -99,10 +94,6 @@ Result<std::shared_ptr<const StateSender>> MeetingContext::offer_state() {
   if (!sender) return failed(sender.error());
   reception->offer(*sender);
   return sender;
-}
-
-void MeetingContext::log(const std::string& line) const {
-  if (options.log) options.log(line);
 }
 
 TensorShape shape_of(const Named& tensor) {

@@ -40,13 +40,18 @@ struct MeetingContext {
   MeetingContext(ElasticOptions given, std::string all_settings);
 
   // kAborted, once the session is closed or its opening interrupted.
-  Status check_open(const char* meanwhile) const;
+  Status check_open(const char* meanwhile) const {
+    if (ending.is_set()) return fail(ErrorCode::kAborted, std::string("the session was closed ") + meanwhile);
+    return {};
+  }
   // For the next mesh.
   Result<std::unique_ptr<Listener>> listen() const;
   // Offers what a process needs that joins; nothing: this member has nothing to give. kAborted, or the code
   // of the error, where `state` fails: that is the joiner's loss, not the job's.
   Result<std::shared_ptr<const StateSender>> offer_state();
-  void log(const std::string& line) const;
+  void log(const std::string& line) const {
+    if (options.log) options.log(line);
+  }
 
   ElasticOptions options;
   const std::string settings;        // all that must be equal on all members

@@ -60,10 +60,6 @@ Result<std::vector<std::byte>> PeerLine::receive(std::size_t bytes_max, Deadline
   return line_->receive(bytes_max, until);
 }
 
-Status PeerLine::say(const Message& message, Clock::duration within) {
-  return send(encode(message), MachineClock::now() + within);
-}
-
 Result<std::optional<Message>> PeerLine::hear(Deadline until) {
   const auto got = receive(kMessageMax, until);
   if (!got) {
@@ -82,11 +78,6 @@ Result<Message> PeerLine::hear_within(Clock::duration time, const Ending& ending
     if (ending.is_set()) return closed_meanwhile();
     if (patience.is_over()) return said_nothing(time);
   }
-}
-
-bool PeerLine::is_waiting() {
-  const auto heard = hear(MachineClock::now());
-  return heard && !*heard;
 }
 
 Status PeerLine::send_bytes(Bytes bytes, Clock::duration within, const Ending& ending) {

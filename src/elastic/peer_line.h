@@ -21,13 +21,18 @@ class PeerLine {
   explicit PeerLine(std::unique_ptr<Line> line) : line_(std::move(line)) {}
 
   // kTimeout, kPeerLost; the line is of no use then.
-  Status say(const Message& message, Clock::duration within = kSilence);
+  Status say(const Message& message, Clock::duration within = kSilence) {
+    return send(encode(message), MachineClock::now() + within);
+  }
   // The next message; nothing: none has come by then. kPeerLost, and the errors of decode.
   Result<std::optional<Message>> hear(Deadline until);
   // kTimeout instead of nothing; kAborted, soon, once `ending` is set.
   Result<Message> hear_within(Clock::duration time, const Ending& ending);
   // Whether the other end waits: it has neither hung up nor said anything.
-  bool is_waiting();
+  bool is_waiting() {
+    const auto heard = hear(MachineClock::now());
+    return heard && !*heard;
+  }
 
   // In pieces, with their digest. `within`: for each piece.
   Status send_bytes(Bytes bytes, Clock::duration within, const Ending& ending);

@@ -110,11 +110,6 @@ void Reception::enter(std::uint64_t job, int id, const View& view) {
   while (given.use_count() > 1) never.pause(kLookAtReader);
 }
 
-void Reception::introduce(std::uint64_t job, int id, const View& known) {
-  const MutexLock lock(mutex_);
-  place_ = Place{job, id, true, known};
-}
-
 void Reception::withdraw() {
   PendingPeers waiting;
   {
@@ -123,16 +118,6 @@ void Reception::withdraw() {
     waiting.swap(callers_);
   }
   for (const auto& peer : waiting) (void)peer->line->say(Again{}, kAnswerTime);
-}
-
-void Reception::meet() {
-  const MutexLock lock(mutex_);
-  meets_ = true;
-}
-
-void Reception::offer(std::shared_ptr<const StateSender> state) {
-  const MutexLock lock(mutex_);
-  offer_ = std::move(state);
 }
 
 PendingPeers Reception::take(PendingPeers Reception::* from) {
@@ -151,16 +136,6 @@ bool Reception::is_called_by(const View& view) {
     const auto* const meet = std::get_if<Meet>(&peer->said);
     return meet != nullptr && view.has(meet->state.id) && peer->line->is_waiting();
   });
-}
-
-bool Reception::has_joiners() {
-  const MutexLock lock(mutex_);
-  return !joiners_.empty();
-}
-
-Left Reception::left() {
-  const MutexLock lock(mutex_);
-  return left_;
 }
 
 void Reception::forget_left(const View& view) {

@@ -48,13 +48,22 @@ class Reception {
   void enter(std::uint64_t job, int id, const View& view);
   // This process will be that member; the others may meet again while it connects, and must find it alive.
   // Until it enters a view, it says that it meets.
-  void introduce(std::uint64_t job, int id, const View& known);
+  void introduce(std::uint64_t job, int id, const View& known) {
+    const MutexLock lock(mutex_);
+    place_ = Place{job, id, true, known};
+  }
   // It will not be that member after all; who waits for it shall look again.
   void withdraw();
   // It looks for the next view from now on.
-  void meet();
+  void meet() {
+    const MutexLock lock(mutex_);
+    meets_ = true;
+  }
   // Processes that join can take this state here until the next view begins.
-  void offer(std::shared_ptr<const StateSender> state);
+  void offer(std::shared_ptr<const StateSender> state) {
+    const MutexLock lock(mutex_);
+    offer_ = std::move(state);
+  }
   // Those who have come to found the session or to meet, and are still there; the lines are the taker's.
   PendingPeers take_callers() { return take(&Reception::callers_); }
   // Those who want to join, likewise.
@@ -62,8 +71,14 @@ class Reception {
   // Whether a member of the view has called to meet, and waits.
   bool is_called_by(const View& view);
   // Whether somebody waits to join.
-  bool has_joiners();
-  Left left();
+  bool has_joiners() {
+    const MutexLock lock(mutex_);
+    return !joiners_.empty();
+  }
+  Left left() {
+    const MutexLock lock(mutex_);
+    return left_;
+  }
   // Of those that left, only members of the view matter from now on.
   void forget_left(const View& view);
   // Hangs up on everybody; when it returns, no thread of this runs, whoever called it first.

@@ -93,10 +93,6 @@ Result<PatchEntries> PatchEntries::open(const std::string& path) {
   return entries;
 }
 
-bool PatchEntries::makes_header(std::string_view json) const {
-  return !head_.new_file_digest || file_digest(json, head_.new_digest) == *head_.new_file_digest;
-}
-
 const ModelTensor* PatchEntries::patch_of(const std::string& tensor_name) const noexcept {
   return file_->header().find(named(kPatchPrefix, tensor_name));
 }
@@ -183,10 +179,6 @@ Status PatchedModel::read_headers() {
   if (!header) return error_in(name(), {header.error().code, "the new header: " + header.error().message});
   header_ = *std::move(header);
   return {};
-}
-
-bool PatchedModel::has_entry(const ModelTensor& tensor) const noexcept {
-  return entries_.full_of(tensor.name) != nullptr || entries_.patch_of(tensor.name) != nullptr;
 }
 
 // Every tensor of the new model has one entry, unless it is left out, and no other entry is there.

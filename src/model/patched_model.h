@@ -63,7 +63,9 @@ class PatchEntries {
   const PatchHead& head() const noexcept { return head_; }
 
   // Whether the new file's digest has this header; true if there is none.
-  bool makes_header(std::string_view json) const;
+  bool makes_header(std::string_view json) const {
+    return !head_.new_file_digest || file_digest(json, head_.new_digest) == *head_.new_file_digest;
+  }
 
   std::string text(std::string_view key) const { return text_of(file_->header(), key); }
 
@@ -117,7 +119,9 @@ class PatchedModel final : public Model {
   Status check_entries() const;
   Status check_header() const;
   Status check_entry(const ModelTensor& tensor) const;
-  bool has_entry(const ModelTensor& tensor) const noexcept;
+  bool has_entry(const ModelTensor& tensor) const noexcept {
+    return entries_.full_of(tensor.name) != nullptr || entries_.patch_of(tensor.name) != nullptr;
+  }
   std::optional<std::uint64_t>& from_digest(const ModelTensor& from) noexcept {
     assert(from_digests_.size() == from_->header().tensors.size());
     return from_digests_[static_cast<std::size_t>(&from - from_->header().tensors.data())];

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <ctime>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "base/errors.h"

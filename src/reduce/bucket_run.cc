@@ -84,16 +84,6 @@ Status BucketRun::decode(Channel& channel, std::span<const ReceivedMessage> mess
   return {};
 }
 
-void BucketMessages::open(std::size_t sends) {
-  sends_.clear();
-  sends_.reserve(sends);
-}
-
-Incoming& BucketMessages::incoming(std::size_t index) {
-  while (receives_.size() <= index) receives_.emplace_back();
-  return receives_[index];
-}
-
 void BucketMessages::post(Incoming& receive, int peer, std::uint16_t stage, std::uint64_t capacity_bytes) {
   assert(peer >= 0 && peer < run_->world() && peer != run_->rank());
   assert(receive.handle == Handle::kNone);
@@ -149,10 +139,6 @@ void BucketMessages::await_sent(std::uint16_t stage) noexcept {
   for (Sent& sent : sends_) {
     if (sent.stage == stage) await_end(sent.handle);
   }
-}
-
-void BucketMessages::give_back() noexcept {
-  for (Incoming& receive : receives_) receive.buffer.reset();
 }
 
 void BucketMessages::drain() noexcept {

@@ -121,10 +121,16 @@ class BucketMessages {
   BucketMessages(BufferPool& pool, BucketRun& run) : pool_(&pool), run_(&run) {}
 
   // For a new bucket, with room for this many sends: so the memory doesn't depend on how fast others are.
-  void open(std::size_t sends);
+  void open(std::size_t sends) {
+    sends_.clear();
+    sends_.reserve(sends);
+  }
 
   // Receive number `index` of this bucket. Its memory is taken when it is posted.
-  Incoming& incoming(std::size_t index);
+  Incoming& incoming(std::size_t index) {
+    while (receives_.size() <= index) receives_.emplace_back();
+    return receives_[index];
+  }
   Handle incoming_handle(std::size_t index) const noexcept {
     assert(index < receives_.size());
     return receives_[index].handle;
@@ -144,7 +150,9 @@ class BucketMessages {
   void await_sent(std::uint16_t stage) noexcept;
 
   // Gives the receives' memory to the next bucket.
-  void give_back() noexcept;
+  void give_back() noexcept {
+    for (Incoming& receive : receives_) receive.buffer.reset();
+  }
 
   // Waits for everything posted, so that the memory is free. REQUIRES: the transport has failed, or
   // everything was received and only sends can be left.

@@ -168,11 +168,6 @@ void SeenMeans::add(const SeenMeans& more) noexcept {
   in_range = in_range && more.in_range;
 }
 
-bool BucketTensors::is_settled() const noexcept {
-  assert(settled_.elements == 0 || settled_.elements == dense_elements_);
-  return settled_.elements > 0;
-}
-
 namespace {
 
 // Of means, or a part of them that begins at `place`.

@@ -205,7 +205,10 @@ class BucketTensors {
 
  private:
   void list_means();
-  bool is_settled() const noexcept;
+  bool is_settled() const noexcept {
+    assert(settled_.elements == 0 || settled_.elements == dense_elements_);
+    return settled_.elements > 0;
+  }
 
   BufferPool* pool_;
   PartBackend* backend_;

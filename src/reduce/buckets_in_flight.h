@@ -2,17 +2,21 @@
 // steps. Buckets are finished in the order in which they were begun; until then whichever can move does.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "deltawire/reducer.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
 #include "reduce/bucket_run.h"
 #include "reduce/bucket_tensors.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -101,10 +105,25 @@ class BucketsInFlight {
  public:
   // An exchange of an earlier step with its memory: the one of these tensors, if there is one. Null: none is
   // spare.
-  std::unique_ptr<BucketExchange> take_spare(std::span<const Named> tensors);
+  std::unique_ptr<BucketExchange> take_spare(std::span<const Named> tensors) {
+    if (spare_.empty()) return nullptr;
+    const auto same =
+        std::ranges::find_if(spare_, [&](const auto& spare) { return spare->tensors().same(tensors); });
+    if (same != spare_.end()) std::swap(*same, spare_.back());
+    std::unique_ptr<BucketExchange> exchange = std::move(spare_.back());
+    spare_.pop_back();
+    return exchange;
+  }
 
   // Starts the exchange, which is open, as the youngest. It is in flight whatever start() returns.
-  Status start(std::unique_ptr<BucketExchange> exchange);
+  Status start(std::unique_ptr<BucketExchange> exchange) {
+    assert(exchange != nullptr);
+    buckets_.push_back({std::move(exchange)});
+    BucketExchange& youngest = *buckets_.back().exchange;
+    // A bucket waits for one message of each rank at most.
+    awaited_.reserve(buckets_.size() * static_cast<std::size_t>(youngest.run().world()));
+    return youngest.start(buckets_.size() == 1);
+  }
 
   bool empty() const noexcept { return buckets_.empty(); }
   bool step_is_open() const noexcept { return !buckets_.empty() || !finished_.empty(); }
@@ -114,22 +133,59 @@ class BucketsInFlight {
   }
 
   // Moves buckets until the oldest is complete: true; or, after one wait, until none can move: false.
-  Result<bool> advance();
+  Result<bool> advance() {
+    assert(!empty());
+    bool waited = false;
+    while (!buckets_.front().is_complete) {
+      ASSIGN_OR_RETURN(const bool moved, move_one());
+      if (moved) continue;
+      if (waited) return false;
+      RETURN_IF_ERROR(wait_for_any());
+      waited = true;
+    }
+    return true;
+  }
 
   // Keeps the oldest until the step ends, since its sends may be under way. reserve_finish() allocates all
   // that finish_oldest() and end_step() need.
-  void reserve_finish();
-  void finish_oldest() noexcept;
+  void reserve_finish() {
+    finished_.reserve(finished_.size() + 1);
+    spare_.reserve(spare_.size() + finished_.size() + 1);
+  }
+
+  void finish_oldest() noexcept {
+    assert(!empty());
+    assert(finished_.size() < finished_.capacity());
+    finished_.push_back(std::move(buckets_.front().exchange));
+    buckets_.erase(buckets_.begin());
+  }
 
   // The finished become spare, and give their memory back.
-  void end_step() noexcept;
+  void end_step() noexcept {
+    assert(spare_.size() + finished_.size() <= spare_.capacity());
+    for (auto& exchange : finished_) {
+      exchange->give_back();
+      spare_.push_back(std::move(exchange));
+    }
+    finished_.clear();
+  }
 
   // BucketExchange::drain of the finished.
-  void drain_finished() noexcept;
+  void drain_finished() noexcept {
+    for (const auto& exchange : finished_) exchange->drain();
+  }
 
   // For a step that failed: drains all; then keeps what has not been sent, and drops the exchanges.
-  void drain_all() noexcept;
-  void drop_all() noexcept;
+  void drain_all() noexcept {
+    for (const InFlight& bucket : buckets_) bucket.exchange->drain();
+    drain_finished();
+  }
+
+  void drop_all() noexcept {
+    for (const InFlight& bucket : buckets_) bucket.exchange->keep_unsent();
+    buckets_.clear();
+    finished_.clear();
+  }
 
   // For another rank or world size, to which spare exchanges don't fit.
   void drop_spares() noexcept { spare_.clear(); }
@@ -140,8 +196,32 @@ class BucketsInFlight {
     bool is_complete = false;
   };
 
-  Result<bool> move_one();
-  Status wait_for_any();
+  // Moves the oldest bucket that can be moved; false when all of them wait for awaited_.
+  Result<bool> move_one() {
+    awaited_.clear();
+    bool is_oldest = true;
+    for (InFlight& bucket : buckets_) {
+      if (bucket.is_complete) continue;
+      ASSIGN_OR_RETURN(const Progress progress, bucket.exchange->move(std::exchange(is_oldest, false)));
+      if (progress.kind == Progress::Kind::kDone) bucket.is_complete = true;
+      if (progress.kind != Progress::Kind::kWaits) return true;
+      if (progress.handle != Handle::kNone) awaited_.push_back(progress.handle);
+      bucket.exchange->more_awaited(awaited_);
+    }
+    return false;
+  }
+
+  // The time counts for the oldest bucket; it ends before the bucket can.
+  Status wait_for_any() {
+    BucketRun& run = oldest().run();
+    const Stopwatch timer(run.report(), Stopwatch::Phase::kExchange);
+    Status ended = run.transport().wait_any(awaited_, run.deadline());
+    // A rank that came late was waited for: what the buckets may take counts from its arrival.
+    if (ended && MachineClock::now() >= run.deadline()) {
+      for (InFlight& bucket : buckets_) bucket.exchange->restart_clock();
+    }
+    return ended;
+  }
 
   std::vector<InFlight> buckets_;                          // the oldest first
   std::vector<std::unique_ptr<BucketExchange>> finished_;  // of the open step

@@ -73,10 +73,6 @@ std::span<const std::unique_ptr<Channel>> saved_of(const PatternInfo& info,
 
 }  // namespace
 
-std::string PatternReducer::spec() const {
-  return std::string(info_.name) + "(" + channel(0).spec() + ")";
-}
-
 // Before anything happens.
 Status PatternReducer::check(const Bucket& bucket, const Step& step, const Transport& transport) {
   constexpr std::uint32_t kMaxBucket = 65535;
@@ -207,11 +203,6 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
   return tl::unexpected<Error>(std::move(error));
 }
 
-// The transport has failed: so the bucket is encoded, and taken back.
-void PatternReducer::keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept {
-  if (options_.revert == Revert::kFold && begin(bucket, step, transport, MachineClock::now())) (void)finish();
-}
-
 Result<std::vector<std::byte>> PatternReducer::save() const {
   return or_no_memory("saving the residuals", [&]() -> Result<std::vector<std::byte>> {
     ASSIGN_OR_RETURN(const auto states, save_channels(saved_of(info_, channels_)));
@@ -292,11 +283,6 @@ Status PatternReducer::recode(const Spec& spec) {
     }
     return {};
   });
-}
-
-Memory PatternReducer::memory() const noexcept {
-  return {meter_->held(MemoryMeter::Use::kResiduals), meter_->held(MemoryMeter::Use::kStaging),
-          meter_->held(MemoryMeter::Use::kMessages), meter_->peak()};
 }
 
 std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept {

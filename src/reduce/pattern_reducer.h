@@ -62,13 +62,20 @@ struct ResizedChannel {
 
 class PatternReducer : public WakeableReducer {
  public:
-  std::string spec() const override;
+  std::string spec() const override { return std::string(info_.name) + "(" + channel(0).spec() + ")"; }
   Status begin(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) override;
   Result<bool> advance() override;
   Result<Report> finish() override;
-  void keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept override;
+  // The transport has failed: so the bucket is encoded, and taken back.
+  void keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept override {
+    if (options_.revert == Revert::kFold && begin(bucket, step, transport, MachineClock::now()))
+      (void)finish();
+  }
   std::vector<TensorUse> explain(std::span<const Named> tensors, std::uint64_t step) const override;
-  Memory memory() const noexcept override;
+  Memory memory() const noexcept override {
+    return {meter_->held(MemoryMeter::Use::kResiduals), meter_->held(MemoryMeter::Use::kStaging),
+            meter_->held(MemoryMeter::Use::kMessages), meter_->peak()};
+  }
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
   Status load_resized(const SavedRanks& saved) override;

@@ -7,7 +7,6 @@
 #include <optional>
 #include <ranges>
 #include <string>
-#include <utility>
 
 #include "base/crc32c.h"
 #include "base/errors.h"

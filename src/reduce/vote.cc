@@ -12,12 +12,6 @@
 namespace deltawire {
 namespace {
 
-// What a rank votes for: the means, and what the caller says must be alike as well.
-Ballot ballot_of(const Step& step, std::uint64_t digest) {
-  if (step.agreed == 0) return {step.number, digest};
-  return {step.number, digest64(std::as_bytes(std::span(&step.agreed, 1)), digest)};
-}
-
 tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& step,
                                    const RankNames& names) {
   assert(ballots.size() > 1);
@@ -57,7 +51,9 @@ tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& 
 }  // namespace
 
 Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadline deadline) {
-  ASSIGN_OR_RETURN(const std::span<const Ballot> ballots, transport.vote(ballot_of(step, digest), deadline));
+  // A rank votes for the means, and for what the caller says must be alike as well.
+  if (step.agreed != 0) digest = digest64(std::as_bytes(std::span(&step.agreed, 1)), digest);
+  ASSIGN_OR_RETURN(const auto ballots, transport.vote({step.number, digest}, deadline));
   const auto differs = [&](const Ballot& ballot) { return ballot != ballots.front(); };
   if (std::ranges::any_of(ballots, differs)) return name_the_odd(ballots, step, transport.names());
   return {};

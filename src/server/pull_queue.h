@@ -1,6 +1,7 @@
 // What the workers have not been sent yet of one part: each change is encoded once and shared by all of them.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "deltawire/codec.h"
 #include "deltawire/result.h"
 #include "deltawire/transport.h"
@@ -39,17 +41,49 @@ class PullQueue {
       : workers_(workers), elements_(elements), outboxes_(workers.size()) {}
 
   // The first messages: the view of this version, for every worker.
-  void begin(std::uint64_t version, const SharedBytes& view);
+  void begin(std::uint64_t version, const SharedBytes& view) {
+    assert(changes_.empty() && view != nullptr);
+    first_change_ = version;
+    view_ = view;
+    for (Outbox& outbox : outboxes_) {
+      outbox.next = outbox.taken = version;
+      outbox.pull = {change_head(PushVerdict::kCounted), view, true};
+    }
+  }
 
   std::uint64_t version() const noexcept { return first_change_ + changes_.size(); }
 
   // The change from version() to the next one; `has_counted` says it of each worker's push.
-  void add(SharedBytes change, const std::function<bool(std::size_t worker)>& has_counted);
+  void add(SharedBytes change, const std::function<bool(std::size_t worker)>& has_counted) {
+    assert(change != nullptr);
+    view_.reset();
+    changes_.push_back(std::move(change));
+    for (std::size_t worker = 0; worker < outboxes_.size(); ++worker) {
+      if (workers_.is_dropped(worker)) continue;
+      outboxes_[worker].verdicts.push_back(has_counted(worker) ? PushVerdict::kCounted : PushVerdict::kLate);
+    }
+  }
 
   // What the worker is sent next: the first change that it lacks or, if all that it lacks are more bytes than
   // the part itself, the part as it is now, which `encode_view` makes once for all workers. The pull stays
   // until the worker's next one, which is_idle(). Null: it was sent everything.
-  Result<const Pull*> next(std::size_t worker, const EncodeView& encode_view);
+  Result<const Pull*> next(std::size_t worker, const EncodeView& encode_view) {
+    assert(is_idle(worker) && !workers_.is_dropped(worker));
+    Outbox& outbox = outboxes_[worker];
+    if (!lacks_any(worker)) return nullptr;
+    assert(outbox.next >= first_change_ && outbox.verdicts.size() == version() - outbox.next);
+    ASSIGN_OR_RETURN(const bool is_whole, whole_is_smaller(outbox, encode_view));
+    if (is_whole) {
+      outbox.pull = {whole_head(outbox.verdicts), view_, true};
+      outbox.next = version();
+      outbox.verdicts.clear();
+    } else {
+      outbox.pull = {change_head(outbox.verdicts.front()), changes_[outbox.next++ - first_change_]};
+      outbox.verdicts.pop_front();
+    }
+    return &outbox.pull;
+  }
+
   // The worker's last pull.
   const Pull& pull(std::size_t worker) const noexcept { return outboxes_[worker].pull; }
 
@@ -65,8 +99,17 @@ class PullQueue {
   bool is_idle(std::size_t worker) const noexcept { return send(worker) == Handle::kNone; }
 
   // The worker has taken the last pull; or it was dropped, and nothing of its own is kept.
-  void taken(std::size_t worker) noexcept;
-  void drop(std::size_t worker) noexcept;
+  void taken(std::size_t worker) noexcept {
+    assert(outboxes_[worker].taken <= outboxes_[worker].next);
+    Outbox& outbox = outboxes_[worker];
+    outbox.pull.body.reset();
+    outbox.taken = outbox.next;
+  }
+
+  void drop(std::size_t worker) noexcept {
+    outboxes_[worker].pull.body.reset();
+    outboxes_[worker].verdicts.clear();
+  }
 
   bool lacks_any(std::size_t worker) const noexcept { return outboxes_[worker].next < version(); }
   // Whether the worker has yet to take more than the last lag - 1 changes.
@@ -80,7 +123,14 @@ class PullQueue {
   bool is_ended(std::size_t worker) const noexcept { return outboxes_[worker].is_ended; }
 
   // Frees the changes that all workers have been sent.
-  void forget_sent() noexcept;
+  void forget_sent() noexcept {
+    std::uint64_t oldest = version();
+    for (std::size_t worker = 0; worker < outboxes_.size(); ++worker) {
+      if (!workers_.is_dropped(worker)) oldest = std::min(oldest, outboxes_[worker].next);
+    }
+    assert(first_change_ <= oldest && oldest <= version());
+    for (; first_change_ < oldest; ++first_change_) changes_.pop_front();
+  }
 
  private:
   struct Outbox {
@@ -92,7 +142,20 @@ class PullQueue {
     bool is_ended = false;
   };
 
-  Result<bool> whole_is_smaller(const Outbox& outbox, const EncodeView& encode_view);
+  // Whether the part itself is fewer bytes than all changes that a worker lacks.
+  Result<bool> whole_is_smaller(const Outbox& outbox, const EncodeView& encode_view) {
+    const std::uint64_t lacks = version() - outbox.next;
+    if (lacks < 2 || lacks > kVerdictsMax) return false;
+    std::uint64_t bytes = 0;
+    for (std::uint64_t at = outbox.next; at < version(); ++at) {
+      bytes += pull_head_bytes(1) + changes_[at - first_change_]->size();
+    }
+    if (bytes <= sizeof(float) * elements_) return false;
+    if (view_ == nullptr) {
+      ASSIGN_OR_RETURN(view_, encode_view());
+    }
+    return pull_head_bytes(lacks) + view_->size() < bytes;
+  }
 
   const WorkerGroup& workers_;
   std::uint64_t elements_;

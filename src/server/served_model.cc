@@ -90,10 +90,6 @@ Result<ServedModel> ServedModel::make(std::span<const Named> model, const Server
   return made;
 }
 
-Lines ServedModel::lines(const ServedPart& part) const {
-  return {tensors_[part.tensor].dims, part.first, part.count};
-}
-
 Named ServedModel::part_of(const ServedPart& part, float* values) const noexcept {
   const Tensor& tensor = tensors_[part.tensor];
   assert(part.first <= tensor.elements && part.count <= tensor.elements - part.first);
@@ -202,11 +198,6 @@ Result<std::uint64_t> read_skip(Bytes message) {
     return corrupt("a step that is skipped has a wrong checksum; the bytes changed on the way");
   }
   return load_le<std::uint64_t>(message.data());
-}
-
-std::size_t WorkerGroup::needed() const noexcept {
-  assert(backup_ < size() && dropped_.size() <= size());
-  return std::min(size() - backup_, left());
 }
 
 void WorkerGroup::drop(std::size_t worker, std::uint64_t step, const Error& why) {

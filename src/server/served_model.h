@@ -46,7 +46,7 @@ class ServedModel {
   std::uint64_t elements(std::size_t tensor) const noexcept { return tensors_[tensor].elements; }
   const std::string& name(const ServedPart& part) const noexcept { return tensors_[part.tensor].name; }
 
-  Lines lines(const ServedPart& part) const;
+  Lines lines(const ServedPart& part) const { return {tensors_[part.tensor].dims, part.first, part.count}; }
 
   // The part with these values, as channels take it. This object owns its name and dims.
   Named part_of(const ServedPart& part, float* values) const noexcept;
@@ -151,7 +151,10 @@ class WorkerGroup {
   std::size_t left() const noexcept { return size() - dropped_.size(); }
 
   // How many pushes a step waits for: of all workers but the backup ones, or of all that are left.
-  std::size_t needed() const noexcept;
+  std::size_t needed() const noexcept {
+    assert(backup_ < size() && dropped_.size() <= size());
+    return std::min(size() - backup_, left());
+  }
 
   // For the first time. `step` is the one that continues without it.
   void drop(std::size_t worker, std::uint64_t step, const Error& why);

@@ -114,16 +114,6 @@ Result<std::vector<std::byte>> PartLines::encode_squares(std::span<const float> 
   return rules_.encode(squares_, message(step, rank));
 }
 
-Result<Bytes> PartLines::decode_squares(Bytes push, std::uint64_t step, int rank, Into into, float scale) {
-  // A mean of N gradients that differ independently has 1 / N of their mean squares.
-  squares_.resize(lines_.count());
-  return rules_.decode(push, squares_, message(step, rank), into, scale * scale);
-}
-
-FactoredStep PartLines::factored(const OptimizerRule& rule) const {
-  return {lines_, squares_, rule.most_rms, rule.most_change, rule.longest_step};
-}
-
 Result<std::vector<std::byte>> PartLines::encode_scales(std::span<const float> moment, std::uint64_t step,
                                                         int rank, double least) {
   std::vector<float> means(lines_.count(), 1.0F);

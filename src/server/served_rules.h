@@ -57,9 +57,15 @@ class PartLines {
   // Of the exact gradient; and, added up, of those that a step counts: with `scale` 1 / N of each of N.
   Result<std::vector<std::byte>> encode_squares(std::span<const float> gradient, std::uint64_t step,
                                                 int rank);
-  Result<Bytes> decode_squares(Bytes push, std::uint64_t step, int rank, Into into, float scale);
+  Result<Bytes> decode_squares(Bytes push, std::uint64_t step, int rank, Into into, float scale) {
+    // A mean of N gradients that differ independently has 1 / N of their mean squares.
+    squares_.resize(lines_.count());
+    return rules_.decode(push, squares_, message(step, rank), into, scale * scale);
+  }
   void clear_squares() { squares_.assign(lines_.count(), 0.0F); }
-  FactoredStep factored(const OptimizerRule& rule) const;
+  FactoredStep factored(const OptimizerRule& rule) const {
+    return {lines_, squares_, rule.most_rms, rule.most_change, rule.longest_step};
+  }
 
   // The roots of the rows' second moments, relative to the largest: so pushes send what moves weights most,
   // of whatever row. They are a server's scales from then on, as workers have them.

@@ -135,10 +135,6 @@ Result<Bytes> read(const SnapshotPlace& place, std::uint64_t step, Bytes file) {
   return body.subspan(kSnapshotHeadBytes + settings_bytes);
 }
 
-bool was_damaged(const Error& error) {
-  return error.code == ErrorCode::kTruncated || error.code == ErrorCode::kCorrupt;
-}
-
 Status check(const SnapshotPlace& place) {
   if (place.rank < 0 || place.kept < 1) {
     return invalid("a snapshot's rank is 0 or more, and 1 at least is kept");
@@ -196,7 +192,8 @@ Result<std::vector<std::uint64_t>> find_snapshots(const SnapshotPlace& place) {
     const Result<Bytes> state = read(place, found.step, file);
     if (state) {
       steps.push_back(found.step);
-    } else if (!was_damaged(state.error())) {
+    } else if (const ErrorCode code = state.error().code;
+               code != ErrorCode::kTruncated && code != ErrorCode::kCorrupt) {
       return forward_error(state);
     }
   }

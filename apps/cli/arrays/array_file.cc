@@ -31,10 +31,6 @@ std::optional<ArrayFile::Member> member_named(const std::string& name, const std
   return std::nullopt;
 }
 
-std::string full_name(const ArrayFile::Member& member) {
-  return member.name + std::string(member.kind == FileKind::kNpy ? kNpyEnd : kDwEnd);
-}
-
 }  // namespace
 
 ArrayFile ArrayFile::open(const std::string& path) {
@@ -75,7 +71,7 @@ void ArrayFile::list_members() {
 std::unique_ptr<ByteSource> ArrayFile::bytes_of(const Member& member) {
   if (!archive_) return input_.read();
   auto reader = ArchiveReader::open(input_);
-  const std::string wanted = full_name(member);
+  const std::string wanted = member.name + std::string(member.kind == FileKind::kNpy ? kNpyEnd : kDwEnd);
   while (const auto next = reader->next()) {
     if (*next == wanted) return reader;
   }
@@ -130,10 +126,6 @@ void ArrayOutput::close() {
     archive_->write(Bytes(block).first(*got));
     at += static_cast<off_t>(*got);
   }
-}
-
-void ArrayOutput::finish() {
-  if (archive_) archive_->finish();
 }
 
 void report_coded(const ArrayFile& input, FileKind kind, const std::string& output_path,

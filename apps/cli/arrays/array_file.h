@@ -63,7 +63,9 @@ class ArrayOutput {
   void open(const std::string& name, std::optional<std::uint64_t> bytes);
   void write(Bytes bytes);
   void close();  // ends the array
-  void finish();
+  void finish() {
+    if (archive_) archive_->finish();
+  }
 
   std::uint64_t bytes() const noexcept { return bytes_; }  // of all arrays, without the archive's overhead
 

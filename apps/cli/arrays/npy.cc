@@ -87,15 +87,6 @@ std::string numpy_name(const std::string& descr) {
   }
 }
 
-Failure too_many_dimensions(const NpyHeader& header) {
-  return failed("the array has " + std::to_string(header.shape.size()) +
-                " dimensions, a .dw file at most 8; reshape it");
-}
-
-Failure too_many_elements(std::span<const std::uint64_t> shape) {
-  return failed("the shape " + shape_text(shape) + " has 2^32 elements or more; split the array");
-}
-
 // Arrays of which no conversion makes numbers.
 bool has_no_numbers(const NpyHeader& header) {
   constexpr std::string_view kKinds = "USaO";
@@ -167,9 +158,13 @@ NpyInfo read_npy_info(ByteSource& source, const std::string& name, bool of_keys)
     NpyHeader header = HeaderSource(source).read();
     auto info = info_of_type(header.descr);
     if (!info || (info->type == ValueType::kI64) != of_keys) throw unknown_type(header, of_keys);
-    if (header.shape.size() > kMaxDimensions) throw too_many_dimensions(header);
+    if (header.shape.size() > kMaxDimensions) {
+      throw failed("the array has " + std::to_string(header.shape.size()) +
+                   " dimensions, a .dw file at most 8; reshape it");
+    }
     const auto count = element_count(header.shape);
-    if (!count) throw too_many_elements(header.shape);
+    if (!count)
+      throw failed("the shape " + shape_text(header.shape) + " has 2^32 elements or more; split the array");
     info->fortran_order = header.fortran_order;
     info->shape = std::move(header.shape);
     info->count = *count;

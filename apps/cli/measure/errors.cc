@@ -50,12 +50,4 @@ double ErrorSums::bias() const {
   return share_of(difference_, magnitude_);
 }
 
-double ErrorSums::input_norm() const {
-  return std::sqrt(squared_input_);
-}
-
-double ErrorSums::gain() const {
-  return squared_input_ == 0 ? 1 : product_ / squared_input_;
-}
-
 }  // namespace deltawire::cli

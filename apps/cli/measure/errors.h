@@ -29,9 +29,9 @@ class ErrorSums {
   double bias() const;
 
   // decoded . input / ||input||^2: the part of the input that arrived, 1 without bias. 1 for zeros.
-  double gain() const;
+  double gain() const { return squared_input_ == 0 ? 1 : product_ / squared_input_; }
 
-  double input_norm() const;
+  double input_norm() const { return std::sqrt(squared_input_); }
 
  private:
   double difference_ = 0;  // sum of decoded - input

@@ -70,10 +70,6 @@ std::string about_text(const Input& input) {
   return text + "\n";
 }
 
-std::string failure_text(const Row& row) {
-  return "failed: " + printable_line(row.failed);
-}
-
 std::string padded(const std::string& text, std::size_t width) {
   return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
 }
@@ -136,7 +132,9 @@ std::string text_table(const Input& input, std::span<const Row> rows) {
   }
   std::string text = about_text(input) + "\n" + lines[0] + "\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    text += lines[i + 1] + (rows[i].failed.empty() ? "" : "  " + failure_text(rows[i])) + "\n";
+    text += lines[i + 1];
+    if (!rows[i].failed.empty()) text += "  failed: " + printable_line(rows[i].failed);
+    text += "\n";
   }
   return text;
 }

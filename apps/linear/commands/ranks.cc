@@ -170,11 +170,6 @@ void Ranks::place_at_rendezvous() {
       parse_encryption(options_.encryption.empty() ? "auto" : options_.encryption), "--encryption: ");
 }
 
-std::unique_ptr<Transport> Ranks::connect(const std::string& settings) {
-  if (!options_.rendezvous.empty()) return meet(settings);
-  return workers_->connect(settings, options_.timeout());
-}
-
 std::unique_ptr<Transport> Ranks::meet(const std::string& settings) const {
   MeshOptions mesh = mesh_;
   mesh.settings = settings;

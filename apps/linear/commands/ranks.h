@@ -77,7 +77,10 @@ class Ranks {
   bool is_silent() const noexcept { return workers_ && workers_->rank() != 0; }
 
   // The mesh of all ranks. Once. `settings`: must be the same on all ranks (MeshOptions::settings).
-  std::unique_ptr<Transport> connect(const std::string& settings);
+  std::unique_ptr<Transport> connect(const std::string& settings) {
+    if (!options_.rendezvous.empty()) return meet(settings);
+    return workers_->connect(settings, options_.timeout());
+  }
 
  private:
   explicit Ranks(const RankOptions& options) : options_(options) {}

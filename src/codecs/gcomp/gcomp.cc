@@ -110,7 +110,8 @@ class Gcomp final : public Codec {
     // A short part is still in the cache when the frame sums it.
     const bool sums = !out.chunk_sums.empty() && part.count > kBlockElements;
     float* const halves = needs_rounding(part) ? room_place(exec, part.count) : nullptr;
-    float* const levels = may_have_levels(part) ? room_place(exec, part.count) : nullptr;
+    const bool may_have_levels = parameters_.lossless && parameters_.values == 0 && part.residual == nullptr;
+    float* const levels = may_have_levels ? room_place(exec, part.count) : nullptr;
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
@@ -185,10 +186,6 @@ class Gcomp final : public Codec {
   std::uint64_t room_bound(std::uint64_t count) const noexcept {
     if (parameters_.values != 0) return halves_bound(count);
     return parameters_.lossless ? std::min<std::uint64_t>(count, kChunkElements) * sizeof(float) : 0;
-  }
-
-  bool may_have_levels(const PartSource& part) const noexcept {
-    return parameters_.lossless && parameters_.values == 0 && part.residual == nullptr;
   }
 
   // Whether a value may have more bits than the parameter `values` says.

@@ -1,7 +1,6 @@
 // Decoding for NEON: blocks of 64 lanes. Shorter ones are left to the reference.
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include <arm_neon.h>
 

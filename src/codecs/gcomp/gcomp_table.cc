@@ -261,11 +261,6 @@ namespace {
 
 constexpr std::uint32_t kCompleteCode = 1U << kMaxCodeBits;  // sum of 2^(kMaxCodeBits - length)
 
-// The highest exponent with a code at `level`; NaN and Inf are never cut.
-constexpr std::uint32_t last_exponent(std::uint32_t level) noexcept {
-  return level == 0 ? 255 : 254;
-}
-
 // Rows of one level that have codes.
 struct Rows {
   std::uint32_t first = 1;
@@ -329,7 +324,8 @@ class TableReader {
   Fault next_window(ReadLengths& lengths, std::uint32_t level) noexcept {
     const std::uint32_t count = next();
     const std::uint32_t first = next();
-    if (count == 0 || count > kWindow || first == 0 || first + count - 1 > last_exponent(level)) {
+    const std::uint32_t highest = level == 0 ? 255 : 254;  // NaN and Inf are never cut
+    if (count == 0 || count > kWindow || first == 0 || first + count - 1 > highest) {
       return truncated_ ? &faults::kTruncated : &faults::kTableWindow;
     }
     std::uint8_t* bits = lengths.bits + level * 256 + first;

@@ -4,7 +4,6 @@
 // and shifts by words look at no more than the lowest byte.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <arm_neon.h>

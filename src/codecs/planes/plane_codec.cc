@@ -166,7 +166,6 @@ class PlaneCodec final : public Codec {
   }
 
   // The bytes of a chunk's values: in `raw`, or where the chunk has stored them.
-
   Fault bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scratch,
                  const std::byte*& bytes) const noexcept {
     const Bytes in{chunk.at + 1, chunk.bytes - 1};

@@ -131,11 +131,6 @@ void encode_bucket(const Addends& x, const Draws& draws, const Plan& plan, float
   if (next < count) put(writer, code_of(count + 1 - next, plan));
 }
 
-// Without a norm all are 0, and what is left of them is nothing.
-void leave_zeros(const Addends& x) noexcept {
-  for (std::uint64_t i = 0; i < x.count && x.left != nullptr; ++i) x.left[i] = sum_at(x, i);
-}
-
 // Writes the norms, one for each bucket, and the codes of x, whose levels are drawn; left, where that is
 // wanted, = what they leave. Returns the bytes written. REQUIRES: no |x| is above its bucket's norm; `out`
 // has `room` bytes, enough for all.
@@ -147,8 +142,9 @@ std::uint64_t encode_chunk(const Addends& x, const Draws& draws, const Plan& pla
     const std::uint64_t rest = x.count - at;
     const Addends bucket = some_of(x, at, rest < plan.bucket ? rest : plan.bucket);
     store_le(out + i * kNormBytes, bit_cast<std::uint32_t>(norms[i]));
-    if (norms[i] == 0) {
-      leave_zeros(bucket);
+    if (norms[i] == 0) {  // all are 0, and what is left of them is nothing
+      for (std::uint64_t k = 0; k < bucket.count && bucket.left != nullptr; ++k)
+        bucket.left[k] = sum_at(bucket, k);
     } else {
       encode_bucket(bucket, {draws.random, draws.first + at}, plan, norms[i], writer);
     }

@@ -1,7 +1,6 @@
 // Candidates are found and dropped. Where few of many pass, they are written one by one, and groups without a
 // candidate, which are most of them, cost no more than their comparisons. Where many pass, the bytes of those
 // of a vector are looked up by a table of the places that they come from.
-#include <cstddef>
 #include <cstdint>
 
 #include <arm_neon.h>

@@ -1,5 +1,4 @@
 // Reference kernels: candidates are found and dropped.
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 

@@ -222,10 +222,6 @@ Result<PartCoder> part_coder_with_bins(std::string_view codec, const ParsedSpec&
   return part_coder_of(codec, spec, values_among(kValueFormats, spec), target);
 }
 
-std::string PartCoder::spec() const {
-  return ",values=" + std::string(name_of(values_)) + ",positions=" + std::string(name_of(positions_));
-}
-
 Sizes PartCoder::sizes(std::uint64_t kept, std::uint64_t elements) const noexcept {
   if (elements > kMaxElements) return kTooMany;
   const std::uint64_t chunks = std::max<std::uint64_t>(1, ceil_div(kept, kChunkPositions));

@@ -112,7 +112,9 @@ class PartCoder {
   const Kernels& kernels() const noexcept { return kernels_; }
 
   // ",values=fp32,positions=golomb"
-  std::string spec() const;
+  std::string spec() const {
+    return ",values=" + std::string(name_of(values_)) + ",positions=" + std::string(name_of(positions_));
+  }
 
   // Room for a part of `elements`, `kept` of which are sent.
   Sizes sizes(std::uint64_t kept, std::uint64_t elements) const noexcept;

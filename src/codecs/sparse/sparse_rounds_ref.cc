@@ -1,5 +1,4 @@
 // Reference kernel: leaves all gaps to the loop that checks each of them.
-#include <cstddef>
 #include <cstdint>
 
 #include "codecs/sparse/sparse_ops.h"

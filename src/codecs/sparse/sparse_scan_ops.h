@@ -2,7 +2,6 @@
 // Few are taken by their bits, many by squeezing vectors together.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "base/bit_functions.h"

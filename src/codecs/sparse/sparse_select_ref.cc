@@ -1,6 +1,5 @@
 // The largest values of each sign, and their sum. What looks at single values is in sparse_filter_*.cc and
 // sparse_threshold_*.cc.
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 

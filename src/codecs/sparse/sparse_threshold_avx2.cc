@@ -1,7 +1,6 @@
 // Without a histogram, whose scattered counts no vector takes: a sample says between which two numbers the
 // threshold lies, most likely; what lies there is collected and looked at alone; and among the last few it is
 // found by halving. Each halving counts once over what is left, so that no input takes more than 31 passes.
-#include <cstddef>
 #include <cstdint>
 
 #include "codecs/sparse/sparse_ops.h"

@@ -1,5 +1,4 @@
 // Reference kernel: how large the largest are.
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 

@@ -1,7 +1,6 @@
 // Kernels for AVX-512 (F, BW, DQ, VL), 16 values or 64 bytes at a time.
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include <immintrin.h>
 

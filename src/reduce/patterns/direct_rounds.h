@@ -4,11 +4,13 @@
 // roughly the same ones: one is pushed while the means of another come.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -29,24 +31,54 @@ class DirectRounds {
   DirectRounds& operator=(const DirectRounds&) = delete;
 
   // For rank `self`, given each owner's number of pieces; then restart(). No round is open, here and below.
-  void plan(std::size_t self, std::vector<std::size_t> pieces);
+  void plan(std::size_t self, std::vector<std::size_t> pieces) {
+    assert(self < pieces.size());
+    self_ = self;
+    pieces_ = std::move(pieces);
+    restart();
+  }
+
   // The same again, for another bucket.
-  void restart();
+  void restart() {
+    assert(opened_ == closed_);
+    round_bytes_.assign(std::ranges::max(pieces_), 0);
+    opened_ = 0;
+    pushed_ = 0;
+    closed_ = 0;
+    pulled_.assign(ranks(), 0);
+  }
+
   // The window takes what the line to the other ranks holds in a round trip.
   void fit_line(std::chrono::microseconds round_trip) noexcept {
     window_->fit_line(round_trip, static_cast<int>(ranks()));
   }
 
   // The bound of a push, before the first round opens.
-  void note_push(std::size_t piece, std::uint64_t bytes) noexcept;
+  void note_push(std::size_t piece, std::uint64_t bytes) noexcept {
+    assert(opened_ == 0 && piece < round_bytes_.size());
+    round_bytes_[piece] = std::max(round_bytes_[piece], bytes);
+  }
+
   // Whether the window can't take all rounds at once.
-  bool take_turns() const noexcept;
+  bool take_turns() const noexcept {
+    const std::uint64_t all = std::accumulate(round_bytes_.begin(), round_bytes_.end(), std::uint64_t{0});
+    return all > window_->most_bytes();
+  }
 
   // The oldest bucket may always have two rounds open, whatever the younger ones have: so all ranks get to
   // the same rounds.
-  bool may_open(bool is_oldest) const noexcept;
+  bool may_open(bool is_oldest) const noexcept {
+    if (is_pushing() || opened_ == round_bytes_.size()) return false;
+    return window_->has_room(round_bytes_[opened_]) || (is_oldest && opened_ < closed_ + 2);
+  }
+
   // Returns the round.
-  std::size_t open() noexcept;
+  std::size_t open() noexcept {
+    assert(!is_pushing() && opened_ < round_bytes_.size());
+    window_->open(round_bytes_[opened_]);
+    pushed_ = 0;
+    return opened_++;
+  }
 
   // Whether the round that was opened last has pushes left, and the next of them. Each rank starts with
   // another owner and ends with itself, so that no owner is flooded first; that owner may have no such piece.
@@ -69,9 +101,21 @@ class DirectRounds {
   }
 
   // Whether a mean of an open round is awaited from the owner, and which one. The own rank forms its means.
-  bool has_next(std::size_t owner) const noexcept;
+  bool has_next(std::size_t owner) const noexcept {
+    return pulled_[owner] < std::min(opened_, pieces_[owner]);
+  }
+
   std::size_t next_mean(std::size_t owner) const noexcept { return pulled_[owner]; }
-  void note_mean(std::size_t owner) noexcept;
+
+  void note_mean(std::size_t owner) noexcept {
+    assert(has_next(owner));
+    ++pulled_[owner];
+    std::size_t end = opened_;
+    for (std::size_t each = 0; each < ranks(); ++each) {
+      if (pulled_[each] < pieces_[each]) end = std::min(end, pulled_[each]);
+    }
+    close_rounds(end);
+  }
 
   // All means are here.
   bool all_closed() const noexcept { return closed_ == round_bytes_.size(); }
@@ -80,7 +124,10 @@ class DirectRounds {
   std::size_t push_order(std::size_t place) const noexcept { return (self_ + 1 + place) % ranks(); }
 
  private:
-  void close_rounds(std::size_t end) noexcept;
+  void close_rounds(std::size_t end) noexcept {
+    assert(end <= opened_);
+    for (; closed_ < end; ++closed_) window_->close(round_bytes_[closed_]);
+  }
 
   std::shared_ptr<PieceWindow> window_;
   std::size_t self_ = 0;

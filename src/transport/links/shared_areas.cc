@@ -167,10 +167,6 @@ constexpr std::size_t kPage = 4096;
 
 }  // namespace
 
-OwnArea OwnArea::make() noexcept {
-  return OwnArea(SharedFile::make(kBytes, SharedFile::Writers::kMaker));
-}
-
 // The smallest free lot that is large enough, without what is left of it.
 MutBytes OwnArea::take(std::size_t bytes, Use use) {
   if (!file_ || bytes == 0 || bytes > kBytes) return {};

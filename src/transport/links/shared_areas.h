@@ -89,7 +89,7 @@ class OwnArea {
 
   OwnArea() noexcept = default;
   // Empty, with errno set, if the system refuses.
-  static OwnArea make() noexcept;
+  static OwnArea make() noexcept { return OwnArea(SharedFile::make(kBytes, SharedFile::Writers::kMaker)); }
   explicit operator bool() const noexcept { return static_cast<bool>(file_); }
   GuardedFd& file() noexcept { return file_.file(); }
 

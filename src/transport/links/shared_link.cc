@@ -165,11 +165,6 @@ IoResult SharedLink::send(std::span<const iovec> pieces) noexcept {
   return sent_since(before);
 }
 
-IoResult SharedLink::sent_since(std::uint64_t position) noexcept {
-  const IoResult result = written_ > published_ ? publish() : IoResult::moved(0);
-  return result.kind == IoResult::Kind::kOk ? IoResult::moved(written_ - position) : result;
-}
-
 std::optional<std::size_t> SharedLink::held() const noexcept {
   const std::uint64_t unread = in_.written.load() - read_;
   if (unread > in_bytes_.size()) return std::nullopt;

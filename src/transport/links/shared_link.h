@@ -90,7 +90,10 @@ class SharedLink final : public LinkDecorator {
   std::optional<std::size_t> room() const noexcept;
   void copy_in(Bytes bytes) noexcept;
   IoResult send_part(Bytes& rest, std::size_t room) noexcept;
-  IoResult sent_since(std::uint64_t position) noexcept;
+  IoResult sent_since(std::uint64_t position) noexcept {
+    const IoResult result = written_ > published_ ? publish() : IoResult::moved(0);
+    return result.kind == IoResult::Kind::kOk ? IoResult::moved(written_ - position) : result;
+  }
   IoResult publish() noexcept;
   IoResult await_room() noexcept;
   IoResult fill_socket() noexcept;

@@ -319,25 +319,10 @@ Deadline StripedLink::pump() noexcept {
   return is_left ? MachineClock::now() + kLookAgain : kNever;
 }
 
-bool StripedLink::holds_received() const noexcept {
-  return order_.has_kept() || std::ranges::any_of(streams_, [](const Stream& stream) {
-           return stream.link && stream.link->holds_received();
-         });
-}
-
 bool StripedLink::delivered() noexcept {
   if (may_send() && first_unwritten() < taken_) return false;
   return std::ranges::all_of(streams_,
                              [](const Stream& stream) { return !stream.link || stream.link->delivered(); });
-}
-
-std::size_t StripedLink::unacknowledged() noexcept {
-  forget_acknowledged();
-  return taken_ - oldest_;
-}
-
-bool StripedLink::has_stream() const noexcept {
-  return std::ranges::any_of(streams_, [](const Stream& stream) { return stream.link != nullptr; });
 }
 
 LineState StripedLink::state() const noexcept {

@@ -168,9 +168,16 @@ class StripedLink final : public Link {
   IoResult send(std::span<const iovec> pieces) noexcept override;
   IoResult recv(MutBytes into) noexcept override;
   Deadline pump() noexcept override;
-  bool holds_received() const noexcept override;
+  bool holds_received() const noexcept override {
+    return order_.has_kept() || std::ranges::any_of(streams_, [](const Stream& stream) {
+             return stream.link && stream.link->holds_received();
+           });
+  }
   bool delivered() noexcept override;
-  std::size_t unacknowledged() noexcept override;
+  std::size_t unacknowledged() noexcept override {
+    forget_acknowledged();
+    return taken_ - oldest_;
+  }
   // The longest round trip, the bytes of all streams, and their number.
   LineState state() const noexcept override;
 
@@ -201,7 +208,9 @@ class StripedLink final : public Link {
   std::size_t read(std::size_t number, MutBytes into, bool& found);
   void end_sending(Stream& stream, const IoResult& how);
   void end(std::size_t number, const IoResult& how);
-  bool has_stream() const noexcept;
+  bool has_stream() const noexcept {
+    return std::ranges::any_of(streams_, [](const Stream& stream) { return stream.link != nullptr; });
+  }
   bool may_send() const noexcept { return std::ranges::any_of(streams_, &Stream::may_send); }
 
   std::vector<Stream> streams_;

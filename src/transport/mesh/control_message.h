@@ -28,7 +28,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 

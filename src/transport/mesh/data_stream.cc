@@ -115,10 +115,6 @@ void DataSender::advance(std::size_t bytes) noexcept {
   assert(bytes == 0);
 }
 
-bool DataSender::front_sent() const noexcept {
-  return header_sent_ == header_.size() && piece_ == queue_.front().pieces.size();
-}
-
 namespace {
 
 StreamStep failed(Error error) {

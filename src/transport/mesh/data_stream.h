@@ -207,7 +207,9 @@ class DataSender {
  private:
   std::size_t gather(std::span<iovec> into) noexcept;
   void advance(std::size_t bytes) noexcept;
-  bool front_sent() const noexcept;
+  bool front_sent() const noexcept {
+    return header_sent_ == header_.size() && piece_ == queue_.front().pieces.size();
+  }
 
   Link* link_;
   std::uint64_t sent_ = 0;  // bytes of all messages

@@ -12,15 +12,13 @@ constexpr std::size_t kUnsentMax = std::size_t{64} << 10;
 constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
 constexpr std::chrono::milliseconds kReadPause{1};
 
-bool may_be_dropped(const ControlMessage& message) noexcept {
-  return std::holds_alternative<Waiting>(message) || std::holds_alternative<Here>(message);
-}
-
 }  // namespace
 
 void ControlStream::send(const ControlMessage& message) {
   if (!may_send()) return;
-  if (may_be_dropped(message) && unsent_.size() > kUnsentMax) return;
+  const bool may_be_dropped =
+      std::holds_alternative<Waiting>(message) || std::holds_alternative<Here>(message);
+  if (may_be_dropped && unsent_.size() > kUnsentMax) return;
   append_control_message(message, parser_.world_size(), unsent_);
   flush();
 }

@@ -77,17 +77,6 @@ void ControlReader::on_end(Peer& peer) {
   }
 }
 
-void ControlReader::on_waiting(Peer& peer, const Waiting& waiting) {
-  announcer_.on_waiting(peer, waiting);
-  if (waiting.rank != WaitGraph::kNobody && !consensus_.failed())
-    announcer_.announce_all(MachineClock::now());
-}
-
-void ControlReader::on_start(Peer& peer, const Start& start) {
-  auto mismatch = steps_.on_start(peer, start, consensus_.misses_vote_of(peer.rank));
-  if (mismatch) consensus_.fail(std::move(*mismatch), peers_.self());
-}
-
 void ControlReader::on_goodbye(Peer& peer, const Goodbye& goodbye) {
   peer.said_goodbye = true;
   peer.verdict_at = kNever;
@@ -142,17 +131,6 @@ void Streams::post_receive(Lock& lock, Peer& peer, Operation& message) {
     if (peer.wants_receive()) consensus_.or_fail([&] { receive(lock, peer); });
     driver_.wake_polling();
   }
-}
-
-bool Streams::is_midway() const {
-  return peers_.find([](const Peer& peer) {
-    return peer.wants_send() || peer.receiver.is_midway() || peer.control.has_unsent();
-  }) != nullptr;
-}
-
-void Streams::leave(Deadline by) noexcept {
-  is_leaving_ = true;
-  leave_by_ = by;
 }
 
 Deadline Streams::prepare(std::span<pollfd> entries) noexcept {
@@ -284,11 +262,6 @@ void Streams::receive(Lock& lock, Peer& peer) {
       return;
     case StreamStep::Kind::kFailed: membership_.blame(peer, std::move(step.failure)); return;
   }
-}
-
-// While one thread sends or receives, the driver doesn't poll for the same.
-void Streams::poll_again(Peer& peer) noexcept {
-  if (std::exchange(peer.is_left_out, false)) driver_.wake_polling();
 }
 
 void Streams::on_data_ended(Peer& peer, int error) {

@@ -45,8 +45,15 @@ class ControlReader {
  private:
   void on_message(Peer& peer, const ControlMessage& message);
   void on_end(Peer& peer);
-  void on_waiting(Peer& peer, const Waiting& waiting);
-  void on_start(Peer& peer, const Start& start);
+  void on_waiting(Peer& peer, const Waiting& waiting) {
+    announcer_.on_waiting(peer, waiting);
+    if (waiting.rank != WaitGraph::kNobody && !consensus_.failed())
+      announcer_.announce_all(MachineClock::now());
+  }
+  void on_start(Peer& peer, const Start& start) {
+    auto mismatch = steps_.on_start(peer, start, consensus_.misses_vote_of(peer.rank));
+    if (mismatch) consensus_.fail(std::move(*mismatch), peers_.self());
+  }
   void on_goodbye(Peer& peer, const Goodbye& goodbye);
   void on_abort(Peer& peer, const Abort& abort);
 
@@ -82,11 +89,18 @@ class Streams final : public Driver::Work {
   void post_send(Lock& lock, Peer& peer, Operation& message);
   void post_receive(Lock& lock, Peer& peer, Operation& message);
   // Whether a long message is being sent or received.
-  bool is_midway() const;
+  bool is_midway() const {
+    return peers_.find([](const Peer& peer) {
+      return peer.wants_send() || peer.receiver.is_midway() || peer.control.has_unsent();
+    }) != nullptr;
+  }
   // Waits until no call in the kernel uses posted memory; a wait may return a failure only afterwards.
   void await_calls(Lock& lock) { calls_in_kernel_.await_none(lock); }
   // Flushes what is posted and says goodbye; may_end() is true afterwards, or from `by` on.
-  void leave(Deadline by) noexcept;
+  void leave(Deadline by) noexcept {
+    is_leaving_ = true;
+    leave_by_ = by;
+  }
 
   // Called by the driver. `entries`: kPollEntries for each rank.
   Deadline prepare(std::span<pollfd> entries) noexcept override;
@@ -99,7 +113,10 @@ class Streams final : public Driver::Work {
   void serve_peer(Lock& lock, Peer& peer, std::span<const pollfd> entries);
   void send(Lock& lock, Peer& peer);
   void receive(Lock& lock, Peer& peer);
-  void poll_again(Peer& peer) noexcept;
+  // While one thread sends or receives, the driver doesn't poll for the same.
+  void poll_again(Peer& peer) noexcept {
+    if (std::exchange(peer.is_left_out, false)) driver_.wake_polling();
+  }
   void on_data_ended(Peer& peer, int error);
   bool all_flushed();
 

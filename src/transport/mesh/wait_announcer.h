@@ -1,9 +1,11 @@
 // Announces to the other ranks whom this one waits for, asks them to answer, and keeps their announcements.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "transport/mesh/driver.h"
@@ -24,15 +26,49 @@ class StepSequence {
 
   // This rank begins a bucket of this step; tells the others if its steps start anew. The error: another rank
   // continues at another step.
-  std::optional<Error> arrive(std::uint64_t step);
+  std::optional<Error> arrive(std::uint64_t step) {
+    ++place_;
+    is_open_ = true;
+    if (starts_ == 0 || (step != last_step_ && step != last_step_ + 1)) {
+      ++starts_;
+      start_step_ = step;
+      peers_.broadcast(Start{step});
+    }
+    last_step_ = step;
+    std::optional<Error> mismatch;
+    peers_.each([&](const Peer& peer) {
+      if (!mismatch) mismatch = compare(peer);
+    });
+    return mismatch;
+  }
+
   // It votes for the step.
   void end_step() noexcept { is_open_ = false; }
 
   // The peer's steps start anew. `vote_is_missing`: the peer has not voted on this rank's open ballot.
-  std::optional<Error> on_start(Peer& peer, const Start& start, bool vote_is_missing);
+  std::optional<Error> on_start(Peer& peer, const Start& start, bool vote_is_missing) {
+    ++peer.starts;
+    peer.start_step = start.step;
+    // A peer that starts anew without having voted on this rank's step will not take part in it. Otherwise
+    // this rank may be about to start anew, too, which its next arrival will show.
+    if (peer.starts <= starts_ || is_open_ || vote_is_missing) return compare(peer);
+    return std::nullopt;
+  }
 
  private:
-  std::optional<Error> compare(const Peer& peer) const;
+  std::optional<Error> compare(const Peer& peer) const {
+    if (starts_ == 0 || peer.starts < starts_) return std::nullopt;
+    if (peer.starts == starts_ && peer.start_step == start_step_) return std::nullopt;
+    const std::uint64_t own_step = peer.starts == starts_ ? start_step_ : last_step_;
+    const int self = peers_.self();
+    return Error{.code = ErrorCode::kMismatch,
+                 .message = peers_.name(peer.rank) + " continues at step " + std::to_string(peer.start_step) +
+                            ", " + peers_.name(self) + " at step " + std::to_string(own_step),
+                 .suspect = peer.rank,
+                 .reporter = self,
+                 .ranks = {peer.rank},
+                 .advice = "load the same checkpoint on every rank, or on none"};
+  }
 
   Peers& peers_;
   std::uint64_t place_ = 0;
@@ -55,7 +91,10 @@ class WaitGraph {
     waits_for_[static_cast<std::size_t>(rank)] = other;
   }
   int of(int rank) const noexcept { return waits_for_[static_cast<std::size_t>(rank)]; }
-  bool anyone_waits() const noexcept;
+
+  bool anyone_waits() const noexcept {
+    return std::any_of(waits_for_.begin(), waits_for_.end(), [](int other) { return other != kNobody; });
+  }
 
   struct Verdict {
     int suspect = kNobody;
@@ -66,10 +105,39 @@ class WaitGraph {
   };
   // `self` waits for `first`: follows the announcements from there to a rank that waits for none. In a cycle
   // all ranks wait, so the suspect is `first` itself.
-  Verdict follow(int self, int first) const;
+  Verdict follow(int self, int first) const {
+    Verdict verdict;
+    std::vector<bool> seen(waits_for_.size(), false);
+    seen[static_cast<std::size_t>(self)] = true;
+    int at = first;
+    while (true) {
+      if (seen[static_cast<std::size_t>(at)]) {
+        verdict.suspect = first;
+        verdict.cycle = true;
+        if (at != self) circle_from(at, verdict.circle);
+        return verdict;
+      }
+      seen[static_cast<std::size_t>(at)] = true;
+      verdict.path.push_back(at);
+      const int next = of(at);
+      if (next == kNobody) {
+        verdict.suspect = at;
+        return verdict;
+      }
+      if (verdict.chain.empty()) verdict.chain.push_back(at);
+      verdict.chain.push_back(next);
+      at = next;
+    }
+  }
 
  private:
-  void circle_from(int rank, std::vector<int>& circle) const;
+  void circle_from(int rank, std::vector<int>& circle) const {
+    int at = rank;
+    do {
+      circle.push_back(at);
+      at = of(at);
+    } while (at != rank);
+  }
 
   std::vector<int> waits_for_;
 };
@@ -81,20 +149,56 @@ class WaitAnnouncer {
       : peers_(peers), waiters_(waiters), steps_(steps), waits_(peers.world_size()) {}
 
   // Tells the others whom this rank waits for; every living rank answers.
-  void ask(Waiter& waiter, Deadline now);
+  void ask(Waiter& waiter, Deadline now) {
+    waiter.announced = true;
+    waiter.asked_at = now;
+    repeat();
+    peers_.each([now](Peer& peer) { peer.control.watch(now); });
+  }
+
   // The same of one peer, by a rank that may wait for none.
-  void ask(Peer& peer);
+  void ask(Peer& peer) {
+    const int target = announced_ == WaitGraph::kNobody ? peer.rank : announced_;
+    peer.control.send(Waiting{target, steps_.place()});
+  }
+
   // Announces the wait once more: answers tell what the others have learned meanwhile.
-  void repeat();
+  void repeat() {
+    announced_ = WaitGraph::kNobody;
+    update();
+  }
+
   // Announces which rank the longest announced wait is for, if that has changed.
-  void update();
+  void update() {
+    int target = WaitGraph::kNobody;
+    for (const Waiter* waiter : waiters_.all()) {
+      if (!waiter->announced || waiter->operation->done) continue;
+      target = waiter->operation->peer;
+      break;
+    }
+    if (target == announced_) return;
+    announced_ = target;
+    peers_.broadcast(Waiting{target, steps_.place()});
+  }
+
   // Announces every wait that was not announced yet. Deadlines differ, so the first rank to pass half of its
   // deadline may also be the first whose wait ends: a rank that waits itself must answer a waiting peer at
   // once, or it would be taken for the one that all wait for.
-  void announce_all(Deadline now);
+  void announce_all(Deadline now) {
+    for (Waiter* waiter : waiters_.all()) {
+      if (!waiter->announced) ask(*waiter, now);
+    }
+  }
 
   // Handles the peer's announcement, and answers it.
-  void on_waiting(Peer& peer, const Waiting& waiting);
+  void on_waiting(Peer& peer, const Waiting& waiting) {
+    peer.place = waiting.place;
+    const int before = waits_.of(peer.rank);
+    if (before != WaitGraph::kNobody && before != waiting.rank) peer.moved_at = peer.heard_at;
+    waits_.set(peer.rank, waiting.rank);
+    if (waiting.rank != WaitGraph::kNobody) peer.control.send(Here{steps_.place(), deaf_rank(peer.heard_at)});
+  }
+
   // The rank waits for nobody any more.
   void on_gone(int rank) noexcept { waits_.set(rank, WaitGraph::kNobody); }
 
@@ -104,7 +208,13 @@ class WaitAnnouncer {
 
  private:
   // The first rank whose machine acknowledges nothing of this one.
-  int deaf_rank(Deadline now);
+  int deaf_rank(Deadline now) {
+    int deaf = WaitGraph::kNobody;
+    peers_.each([&](Peer& peer) {
+      if (deaf == WaitGraph::kNobody && peer.deaf_for(now) > Clock::duration{}) deaf = peer.rank;
+    });
+    return deaf;
+  }
 
   Peers& peers_;
   const Waiters& waiters_;

@@ -3,7 +3,6 @@
 // predictable branch more than the system's.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>

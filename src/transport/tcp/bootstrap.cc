@@ -138,10 +138,6 @@ Status Bootstrap::advance(Deadline now) {
   return roll_call_.advance(peer_table_.sockets(), peer_table_.data_streams(), more_streams_.given());
 }
 
-bool Bootstrap::has_met_all() const noexcept {
-  return peer_table_.is_complete() && (!book_ || book_->is_complete());
-}
-
 Status Bootstrap::advance_book() {
   const bool knew = book_->is_out();
   Status status = book_->advance(peer_table_.sockets(), peer_table_.data_streams());
@@ -254,11 +250,6 @@ void Bootstrap::wait_for_news(Deadline now, Deadline until) {
   (void)::poll(polls_.data(), polls_.size(), timeout);
 }
 
-// Whether that rank was connected and has hung up.
-bool Bootstrap::has_gone(int rank) const {
-  return std::ranges::any_of(gone_, [rank](const Gone& gone) { return gone.rank == rank; });
-}
-
 Deadline Bootstrap::end_of_patience() const {
   Deadline end = end_;
   for (const Gone& gone : gone_) end = std::min(end, gone.until);
@@ -332,17 +323,6 @@ std::string Bootstrap::describe_silence() const {
     if (!silence.empty()) text += " " + other + silence;
   }
   return text;
-}
-
-// Whether the other ranks don't know yet where this rank listens, so that none will dial it.
-bool Bootstrap::is_hidden() const {
-  return options_.rendezvous && options_.rank > 0 && !(book_ && book_->is_out());
-}
-
-// Whether this rank only knows rank 0's address, and is not connected to it.
-bool Bootstrap::seeks_rank_0() const {
-  return options_.rendezvous && options_.rank > 0 && !peer_table_.is_complete() &&
-         peer_table_.missing().front() == 0;
 }
 
 Error Bootstrap::too_late() const {

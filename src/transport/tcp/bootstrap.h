@@ -41,7 +41,7 @@ class Bootstrap {
   Status advance(Deadline now);
   Status advance_dialers(Deadline now);
   Status advance_book();
-  bool has_met_all() const noexcept;
+  bool has_met_all() const noexcept { return peer_table_.is_complete() && (!book_ || book_->is_complete()); }
   void wait_for_news(Deadline now, Deadline until);
   Status look_for_news(Deadline now);
   void add_met_ranks();
@@ -54,9 +54,17 @@ class Bootstrap {
   Deadline end_of_patience() const;
   std::string describe_missing() const;
   std::string describe_silence() const;
-  bool has_gone(int rank) const;
-  bool is_hidden() const;
-  bool seeks_rank_0() const;
+  // Whether that rank was connected and has hung up.
+  bool has_gone(int rank) const {
+    return std::ranges::any_of(gone_, [rank](const Gone& gone) { return gone.rank == rank; });
+  }
+  // Whether the other ranks don't know yet where this rank listens, so that none will dial it.
+  bool is_hidden() const { return options_.rendezvous && options_.rank > 0 && !(book_ && book_->is_out()); }
+  // Whether this rank only knows rank 0's address, and is not connected to it.
+  bool seeks_rank_0() const {
+    return options_.rendezvous && options_.rank > 0 && !peer_table_.is_complete() &&
+           peer_table_.missing().front() == 0;
+  }
 
   const MeshOptions& options_;
   const EncryptionPolicy policy_;

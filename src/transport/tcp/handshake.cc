@@ -80,15 +80,6 @@ Exchange Handshake::received(std::size_t bytes) {
   return held_bytes_ < wanted_ || stage_ == Stage::kEnd ? state() : end_of_stage();
 }
 
-Exchange Handshake::sent(std::size_t bytes) noexcept {
-  sent_ += bytes;
-  return state();
-}
-
-Exchange Handshake::state() const noexcept {
-  return stage_ == Stage::kEnd && unsent().empty() ? Exchange::kDone : Exchange::kMore;
-}
-
 Exchange Handshake::end_of_stage() {
   switch (stage_) {
     case Stage::kClaims: return after_claims();
@@ -277,11 +268,6 @@ void Greeting::turn_away() {
   if (!handshake_ || !connection_) return;
   handshake_->turn_away();
   if (const Bytes last = handshake_->unsent(); !last.empty()) (void)connection_.send(last);
-}
-
-short Greeting::awaits() const noexcept {
-  const bool has_unsent = tls_ ? tls_->wants_room() : handshake_ && !handshake_->unsent().empty();
-  return has_unsent ? POLLOUT : POLLIN;
 }
 
 }  // namespace deltawire

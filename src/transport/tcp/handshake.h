@@ -115,7 +115,10 @@ class Handshake {
   void turn_away();
   // The bytes to send now.
   Bytes unsent() const noexcept { return Bytes(outgoing_).subspan(sent_); }
-  Exchange sent(std::size_t bytes) noexcept;
+  Exchange sent(std::size_t bytes) noexcept {
+    sent_ += bytes;
+    return state();
+  }
 
   // Whether our proof was sent: a peer that closes after this rejected it.
   bool has_proved() const noexcept { return has_proved_; }
@@ -138,7 +141,9 @@ class Handshake {
   };
 
   bool is_dialer() const noexcept { return own_.role == Claims::Role::kDialer; }
-  Exchange state() const noexcept;
+  Exchange state() const noexcept {
+    return stage_ == Stage::kEnd && unsent().empty() ? Exchange::kDone : Exchange::kMore;
+  }
   Exchange end_of_stage();
   Exchange after_claims();
   Exchange after_nonce();
@@ -189,7 +194,10 @@ class Greeting {
   Exchange advance();
   int fd() const noexcept { return tls_ ? tls_->fd() : connection_ ? connection_.get() : socket_.get(); }
   // What to poll that for.
-  short awaits() const noexcept;
+  short awaits() const noexcept {
+    const bool has_unsent = tls_ ? tls_->wants_room() : handshake_ && !handshake_->unsent().empty();
+    return has_unsent ? POLLOUT : POLLIN;
+  }
 
   // Tells, as a listener, who has sent its claims that there is no place left, if the socket has room.
   void turn_away();

@@ -42,11 +42,6 @@ GuardedFd TcpListener::accept() const {
   return accept_from(socket_);
 }
 
-void TcpListener::add_interests(std::vector<pollfd>& polls) const {
-  polls.push_back({socket_.get(), POLLIN, 0});
-  if (local_) polls.push_back({local_.get(), POLLIN, 0});
-}
-
 Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port) {
   ASSIGN_OR_RETURN(const SocketAddress address, SocketAddress::from_local_name(host, port));
   GuardedFd socket = GuardedFd::open(

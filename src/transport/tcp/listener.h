@@ -19,7 +19,10 @@ class TcpListener final : public Listener {
   Endpoint endpoint() const override { return endpoint_; }
   // The next connection, from this machine or by TCP; empty with errno set, as after accept4.
   GuardedFd accept() const;
-  void add_interests(std::vector<pollfd>& polls) const;
+  void add_interests(std::vector<pollfd>& polls) const {
+    polls.push_back({socket_.get(), POLLIN, 0});
+    if (local_) polls.push_back({local_.get(), POLLIN, 0});
+  }
 
  private:
   GuardedFd socket_;

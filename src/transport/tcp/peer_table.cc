@@ -44,11 +44,6 @@ void fit_buffers(int fd, Claims::Stream stream) noexcept {
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kLocalSendBytes);
 }
 
-std::uint64_t draw_life() noexcept {
-  const Nonce nonce = random_nonce().value_or(Nonce{});
-  return load_le<std::uint64_t>(nonce.data());
-}
-
 }  // namespace
 
 bool has_ended(int fd) noexcept {
@@ -82,7 +77,7 @@ PeerTable::PeerTable(const MeshOptions& options)
   own_.epoch = options.epoch;
   own_.encryption = options.encryption;
   own_.text = options.settings;
-  own_.life = draw_life();
+  own_.life = load_le<std::uint64_t>(random_nonce().value_or(Nonce{}).data());
   settings_[own_.rank] = options.settings;
   for (int rank = 0; rank < options.world_size; ++rank) {
     if (rank != options.rank) missing_.push_back(rank);
@@ -103,11 +98,6 @@ Status PeerTable::check(const Claims& claims) {
     note_told(claims.rank);  // it will find the same by checking this rank's claims
   }
   return judged;
-}
-
-// Of a rank that there may not be.
-std::string PeerTable::claimed_name(std::uint32_t rank) const {
-  return rank < own_.world_size ? name(static_cast<int>(rank)) : "rank " + std::to_string(rank);
 }
 
 Status PeerTable::judge(const Claims& claims) const {
@@ -235,12 +225,6 @@ std::vector<ControlMessage> PeerTable::heard_from(int rank) const {
   if (got.kind != IoResult::Kind::kOk) return messages;
   (void)ControlParser(world_size()).feed(Bytes(bytes).first(got.bytes), messages);
   return messages;
-}
-
-bool PeerTable::has_finished(int rank) const {
-  return std::ranges::any_of(heard_from(rank), [](const ControlMessage& message) {
-    return std::holds_alternative<Goodbye>(message);
-  });
 }
 
 std::optional<Error> PeerTable::exit_reason_of(int rank) const {

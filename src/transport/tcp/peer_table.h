@@ -55,7 +55,11 @@ class PeerTable {
   // Why a rank that was connected gave up, if it said so before it hung up.
   std::optional<Error> exit_reason_of(int rank) const;
   // Whether a rank that was connected has said goodbye: it was connected to all, and has finished its work.
-  bool has_finished(int rank) const;
+  bool has_finished(int rank) const {
+    return std::ranges::any_of(heard_from(rank), [](const ControlMessage& message) {
+      return std::holds_alternative<Goodbye>(message);
+    });
+  }
 
   // Tells the connected ranks why this one gives up, and hangs up on them. From now on missing() are the
   // others that have not been told.
@@ -65,7 +69,10 @@ class PeerTable {
   void note_told(std::uint32_t rank);
 
  private:
-  std::string claimed_name(std::uint32_t rank) const;
+  // Of a rank that there may not be.
+  std::string claimed_name(std::uint32_t rank) const {
+    return rank < own_.world_size ? name(static_cast<int>(rank)) : "rank " + std::to_string(rank);
+  }
   Status judge(const Claims& claims) const;
   std::vector<ControlMessage> heard_from(int rank) const;
   Error problem_of(const Claims& claims, int sender) const;

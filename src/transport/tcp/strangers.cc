@@ -63,11 +63,6 @@ Status PendingConnections::welcome(Greeting& greeting, PeerTable& peer_table) {
   return peer_table.add(claims, greeting.take_connection());
 }
 
-void PendingConnections::add_interests(Deadline now, std::vector<pollfd>& polls) const {
-  strangers_.add_interests(now, polls);
-  for (const Greeting& rank : ranks_) polls.push_back({rank.fd(), rank.awaits(), 0});
-}
-
 namespace {
 
 // How long a stranger may take from one complete message to the next.
@@ -181,11 +176,6 @@ void Strangers::remove(Place place) {
   place->greeting.turn_away();
   if (place->is_counted_as_tls) --with_tls_;
   strangers_.erase(place);
-}
-
-void Strangers::add_interests(Deadline now, std::vector<pollfd>& polls) const {
-  if (now >= accept_at_) listener_->add_interests(polls);
-  for (const Stranger& each : strangers_) polls.push_back({each.greeting.fd(), each.greeting.awaits(), 0});
 }
 
 Deadline Strangers::wake_at() const noexcept {

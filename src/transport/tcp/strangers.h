@@ -36,7 +36,10 @@ class Strangers {
   // Hangs up on all.
   void send_away() noexcept { strangers_.clear(); }
 
-  void add_interests(Deadline now, std::vector<pollfd>& polls) const;
+  void add_interests(Deadline now, std::vector<pollfd>& polls) const {
+    if (now >= accept_at_) listener_->add_interests(polls);
+    for (const Stranger& each : strangers_) polls.push_back({each.greeting.fd(), each.greeting.awaits(), 0});
+  }
   // When to hang up on a silent one, or to try accepting again.
   Deadline wake_at() const noexcept;
 
@@ -81,7 +84,10 @@ class PendingConnections {
   // have run out.
   Status advance(Deadline now, PeerTable& peer_table);
 
-  void add_interests(Deadline now, std::vector<pollfd>& polls) const;
+  void add_interests(Deadline now, std::vector<pollfd>& polls) const {
+    strangers_.add_interests(now, polls);
+    for (const Greeting& rank : ranks_) polls.push_back({rank.fd(), rank.awaits(), 0});
+  }
   Deadline wake_at() const noexcept { return strangers_.wake_at(); }
 
   // Hangs up on all pending connections: ranks will connect again.

@@ -1,5 +1,8 @@
 #include "codecs/baselines/sketchml/sketchml_chunk.h"
 
+#include <algorithm>
+#include <span>
+
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/little_endian.h"
@@ -84,16 +87,8 @@ void split(const std::uint32_t* sorted, std::uint32_t count, std::uint32_t most,
 
 // The last bucket that doesn't begin above the magnitude.
 std::uint32_t bucket_of(const Buckets& buckets, std::uint32_t magnitude) noexcept {
-  std::uint32_t low = 0;
-  for (std::uint32_t high = buckets.count - 1; low < high;) {
-    const std::uint32_t middle = (low + high + 1) / 2;
-    if (buckets.lower[middle] <= magnitude) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
+  const std::span above_first(buckets.lower + 1, buckets.count - 1);
+  return static_cast<std::uint32_t>(std::ranges::upper_bound(above_first, magnitude) - above_first.begin());
 }
 
 }  // namespace

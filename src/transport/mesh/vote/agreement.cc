@@ -24,11 +24,6 @@ void Knowledge::merge(const Knowledge& other) noexcept {
   }
 }
 
-std::uint64_t Knowledge::verdict(int world_size) const noexcept {
-  assert(voters.count() <= world_size);
-  return !split && voters.count() == world_size ? decided + 1 : decided;
-}
-
 Agreement::Agreement(int rank, int world_size)
     : rank_(rank),
       world_size_(world_size),
@@ -66,11 +61,6 @@ bool Agreement::receive(int peer, const AgreementMessage& message) {
   return on_verdict(peer, std::get<Verdict>(message));
 }
 
-bool Agreement::on_vote(int peer, const Vote& vote) {
-  if (failed_) return true;  // too late to count: this rank has already sent what it knew when it failed
-  return ballot_.take(peer, vote);
-}
-
 // A rank without an open ballot of its own knows the verdict at once: nobody can have decided a ballot that
 // this rank did not vote on. So does a rank that has seen two ballots differ.
 void Agreement::fail(const RankSet& silent) {
@@ -85,11 +75,6 @@ void Agreement::fail(const RankSet& silent) {
     begin_round();
     end_rounds();
   }
-}
-
-void Agreement::begin_round() {
-  assert(failed_ && !settled_ && ballot_.is_pending());
-  outbox_.emplace_back(rounds_.begin(known_, absent_));
 }
 
 bool Agreement::on_round(int peer, const SettleRound& round) {
@@ -162,12 +147,6 @@ void Agreement::on_gone(int peer) {
   assert(peer >= 0 && peer < world_size_ && peer != rank_);
   absent_.add(peer);
   if (failed_ && !settled_) go_on_without_the_absent();
-}
-
-void Agreement::go_on_without_the_absent() {
-  end_rounds();
-  // Nobody is left to give this rank a verdict.
-  if (cut_off_ && absent_.count() == world_size_ - 1) settle(known_.verdict(world_size_));
 }
 
 bool Agreement::give_up_waiting() {

@@ -67,7 +67,10 @@ struct Knowledge {
   void add(int voter, const Ballot& cast) noexcept;
   void merge(const Knowledge& other) noexcept;
   // The number of ballots that count, according to this knowledge.
-  std::uint64_t verdict(int world_size) const noexcept;
+  std::uint64_t verdict(int world_size) const noexcept {
+    assert(voters.count() <= world_size);
+    return !split && voters.count() == world_size ? decided + 1 : decided;
+  }
   bool operator==(const Knowledge&) const = default;
 };
 
@@ -229,12 +232,22 @@ class Agreement {
 
  private:
   bool takes_from(int peer) const noexcept { return !absent_.has(peer) || cut_off_; }
-  bool on_vote(int peer, const Vote& vote);
+  bool on_vote(int peer, const Vote& vote) {
+    if (failed_) return true;  // too late to count: this rank has already sent what it knew when it failed
+    return ballot_.take(peer, vote);
+  }
   bool on_round(int peer, const SettleRound& round);
   bool on_verdict(int peer, const Verdict& verdict);
-  void begin_round();
+  void begin_round() {
+    assert(failed_ && !settled_ && ballot_.is_pending());
+    outbox_.emplace_back(rounds_.begin(known_, absent_));
+  }
   void end_rounds();
-  void go_on_without_the_absent();
+  void go_on_without_the_absent() {
+    end_rounds();
+    // Nobody is left to give this rank a verdict.
+    if (cut_off_ && absent_.count() == world_size_ - 1) settle(known_.verdict(world_size_));
+  }
   void give_up_on(const RankSet& ranks);
   void settle(std::uint64_t decided);
 

@@ -58,6 +58,7 @@ METHODS = {
     "local-3lc": Method("local steps", "direct(3lc)"),
     "diloco": Method("DiLoCo", "direct(fp32)", outer=_NESTEROV),
     "diloco-3lc": Method("DiLoCo", "direct(3lc)", outer=_NESTEROV),
+    "diloco-3lc-forgets": Method("DiLoCo", "direct(3lc with pull_decay=0.5)", outer=_NESTEROV),
     "diloco-3lc-bold": Method("DiLoCo", "direct(3lc:s=1.75)", outer=_NESTEROV),
     "sbc": Method("SBC", "gather(sbc:p=1%)"),
     "diloco-sbc": Method("DiLoCo", "gather(sbc:p=1%)", outer=_NESTEROV),
@@ -109,32 +110,24 @@ METHODS = {
         "SparseLoCo with DiLoCo's outer optimizer", "gather(sparseloco)", outer=_NESTEROV
     ),
     **{
-        f"sparseloco-outer-{rate}": Method(
-            f"SparseLoCo, outer rate {rate}", "gather(sparseloco)", outer=_sgd(rate)
-        )
-        for rate in (2, 4, 7)
-    },
-    **{
-        f"sparseloco-muon-outer-{rate}": Method(
-            f"SparseLoCo with Muon, outer rate {rate}",
+        f"sparseloco-{'muon-' * muon}outer-{rate}": Method(
+            f"SparseLoCo{' with Muon' * muon}, outer rate {rate}",
             "gather(sparseloco)",
             outer=_sgd(rate),
-            muon=True,
+            muon=muon,
         )
+        for muon in (False, True)
         for rate in (2, 4, 7)
     },
     **{
-        f"sparseloco-rising-{rate}": Method(
-            f"SparseLoCo, outer rate rising to {rate}", "gather(sparseloco)", outer=_rising(rate)
+        f"sparseloco-{'muon-' * muon}rising-{rate}": Method(
+            f"SparseLoCo{' with Muon' * muon}, outer rate rising to {rate}",
+            "gather(sparseloco)",
+            outer=_rising(rate),
+            muon=muon,
         )
-        for rate in (4, 7)
+        for rate, muon in ((4, False), (7, False), (4, True))
     },
-    "sparseloco-muon-rising-4": Method(
-        "SparseLoCo with Muon, outer rate rising to 4",
-        "gather(sparseloco)",
-        outer=_rising(4),
-        muon=True,
-    ),
     "sparseloco-denser-outer-7": Method(
         "SparseLoCo, 1 of 43 elements, outer rate 7",
         "gather(sparseloco:k=2.34375%)",

@@ -47,7 +47,8 @@ class PartEncoder {
   // What stands behind the part's codec in the rules, where it holds here.
   Feedback feedback_of(const Named& part, std::uint64_t step) const noexcept {
     const Feedback& feedback = codecs_.rules.feedback_of(part, step);
-    return options_.means ? feedback.of_means() : feedback;
+    if (!options_.means) return feedback;
+    return options_.forgets ? feedback.of_means() : Feedback{};
   }
 
   // What Channel::plan says.

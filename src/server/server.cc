@@ -58,6 +58,7 @@ class Server final : public ParameterServer {
         run_.pull, make_channel(options.pull, {.policy = options.policy,
                                                .revert = Revert::kFold,  // as in WorkerRun::make_push_channel
                                                .means = true,
+                                               .forgets = false,
                                                .seed = options.seed}));
     ASSIGN_OR_RETURN(run_.whole, make_model_channel());
     for (std::size_t number = 0; number < run_.model.parts().size(); ++number) {

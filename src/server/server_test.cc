@@ -72,6 +72,15 @@ TEST(Server, LosesNothingOfAGradient) {
   }
 }
 
+// Of means something may be forgotten; a pull's are changes of the model.
+TEST(Server, ForgetsNothingOfItsModel) {
+  const auto job = [](std::string pull) {
+    return Job{.options = {.push = "fp32", .pull = std::move(pull)}, .workers = 2, .steps = 9};
+  };
+  const Outcome kept = run(job("topk:k=5%"));
+  EXPECT_EQ(run(job("topk:k=5% with pull_decay=0.5")).view, kept.view);
+}
+
 // What 3lc leaves behind is at most half of what was to be sent: the last change and what was left before. So
 // it stays below the largest change, 0.05 here, unless some of it is sent twice or never.
 TEST(Server, ShowsWorkersWhatTheOptimizerHas) {

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from deltawire.torch.local import state as local_state
-from models import backward, fingerprint
+from models import fingerprint, steps_by
 
 NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
@@ -130,9 +130,7 @@ def follow(trainer, by_hand, model, twin, optimizers, theirs, rank, steps, round
 
 
 def train(trainer, model, rank, steps):
-    for step in steps:
-        backward(model, rank, step)
-        trainer.step()
+    steps_by(trainer, model, rank, steps)
 
 
 def saved(state):

@@ -67,6 +67,19 @@ def train_step(model, rank: int, step: int, rate: float = 0.05) -> float:
     return loss
 
 
+def train_steps(model, rank: int, steps) -> None:
+    """Steps of these numbers, by plain descent."""
+    for step in steps:
+        train_step(model, rank, step)
+
+
+def steps_by(optimizer, model, rank: int, steps) -> None:
+    """Steps of these numbers, by an optimizer, a trainer or a worker."""
+    for step in steps:
+        backward(model, rank, step)
+        optimizer.step()
+
+
 def whole_and_in_pieces(rank: int, make, steps: int, at: int, states_of=lambda parts: parts):
     """Fingerprints of a training in one piece, and in two: after `at` steps model, optimizer and
     hook are made anew, with the states of `states_of`, by default their own. And the last three."""
@@ -77,9 +90,7 @@ def whole_and_in_pieces(rank: int, make, steps: int, at: int, states_of=lambda p
             parts = model, optimizer, hook = make()
             for each, own in zip(parts, states or (), strict=states is not None):
                 each.load_state_dict(own)
-            for step in numbers:
-                backward(model, rank, step)
-                optimizer.step()
+            steps_by(optimizer, model, rank, numbers)
             states = copy.deepcopy([each.state_dict() for each in states_of(parts)])
             hook.close()
         digests.append(fingerprint(model))

@@ -16,7 +16,7 @@ import torch.distributed.checkpoint as dcp
 from deltawire.torch.auto import chooser, codec_figures
 from deltawire.torch.auto import decision as auto_decision
 from deltawire.torch.auto.measuring import LinkProbe, StepClock, StepTimes
-from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
+from models import WIDTH, Net, backward, batch, fingerprint, train_step, train_steps, wrapped
 from ranks import attempted, results
 from test_dtypes import Mixed
 from test_dtypes import train as train_of_any_dtype
@@ -344,13 +344,11 @@ def test_another_link_is_planned_for_anew_on_all_ranks_at_one_step():
 
 def restore(rank, world_size, report, folder):
     hook = slow_link(model := wrapped(Net()), "lossy")
-    for step in range(DECIDED + 2):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(DECIDED + 2))
     saved, weights = hook.state_dict(), copy.deepcopy(model.module.state_dict())
     dcp.save({"hook": hook}, checkpoint_id=folder)
     ends = []
-    for step in range(4):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(4))
     ends.append(fingerprint(model))
     chosen = hook.spec
     hook.close()
@@ -365,8 +363,7 @@ def restore(rank, world_size, report, folder):
         hook = slow_link(model := wrapped(module), "lossy")
         load(hook)
         assert hook.spec == chosen and hook.metrics()["phase"] == "compressing"
-        for step in range(4):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(4))
         ends.append(fingerprint(model))
         hook.close()
     return ends

@@ -6,7 +6,7 @@ import pytest
 import torch
 from deltawire.torch.auto import codec_figures
 from deltawire.torch.auto.measuring import Measuring
-from models import Net, batch, train_step, wrapped
+from models import Net, batch, train_step, train_steps, wrapped
 from ranks import results
 from test_auto import measured
 
@@ -62,8 +62,7 @@ def fail_to_measure(rank, world_size, report, options):
 
         codec_figures.Trials.advance = broken
     hook = deltawire.torch.register(model := wrapped(Net(), **options), "auto")
-    for step in range(measured(is_slow=False)):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(measured(is_slow=False)))
     with pytest.raises(deltawire.DeltawireError) as caught:
         train_step(model, rank, measured(is_slow=False))
     with pytest.raises(deltawire.DeltawireError) as again:

@@ -3,7 +3,7 @@ candidate."""
 
 import torch
 from deltawire.torch.auto import codec_figures
-from models import Net, backward, fingerprint, wrapped
+from models import Net, backward, fingerprint, steps_by, wrapped
 from ranks import results
 from test_auto import TRIED, measured, slow_link
 
@@ -74,9 +74,7 @@ def left_out(rank, world_size, report):
         model = wrapped(Net())
         optimizer = make(model.parameters())
         hook = slow_link(model, "lossy", optimizer=optimizer)
-        for step in range(measured("lossy") + 2):
-            backward(model, rank, step)
-            optimizer.step()
+        steps_by(optimizer, model, rank, range(measured("lossy") + 2))
         tables.append((hook.spec, str(hook.explain())))
         hook.close()
     return tables

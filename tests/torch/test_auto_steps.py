@@ -7,7 +7,7 @@ The slow link and its times are those of test_auto.py.
 import deltawire.torch
 import torch
 from deltawire.torch.auto import codec_figures
-from models import Net, batch, fingerprint, train_step, wrapped
+from models import Net, batch, fingerprint, train_step, train_steps, wrapped
 from ranks import results
 from test_auto import TRIED, GivenTimes, measured, slow_link
 
@@ -120,8 +120,7 @@ def uneven(rank, world_size, report, steps):
     for first in steps:
         hook = slow_link(model := wrapped(Net()), "near-lossless")
         with model.join():
-            for step in range(first + (measured() + TRIED) * rank):
-                train_step(model, rank, step)
+            train_steps(model, rank, range(first + (measured() + TRIED) * rank))
         ends.append((fingerprint(model), hook.last_error, hook.metrics()["phase"]))
         hook.close()
     return ends

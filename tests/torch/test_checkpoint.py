@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from deltawire.torch.core.checkpoint import in_order_of_ranks, kept_by
-from models import Net, fingerprint, train_step, wrapped
+from models import Net, fingerprint, train_step, train_steps, wrapped
 from ranks import results
 
 SPEC = "3lc:s=1.5"
@@ -23,13 +23,11 @@ def registered():
 
 def save_and_go_on(rank, world_size, report, folder):
     model, hook = registered()
-    for step in range(3):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(3))
     state = {"model": model.module, "hook": hook}
     dcp.save(state, checkpoint_id=f"{folder}/saved")
     dcp.async_save(state, checkpoint_id=f"{folder}/saved_async").result()
-    for step in range(3, 5):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(3, 5))
     return fingerprint(model)
 
 
@@ -38,8 +36,7 @@ def load_and_go_on(rank, world_size, report, folder):
     for name in FOLDERS:
         model, hook = registered()
         dcp.load({"model": model.module, "hook": hook}, checkpoint_id=f"{folder}/{name}")
-        for step in range(3, 5):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(3, 5))
         finals.append(fingerprint(model))
         hook.close()
     return finals
@@ -71,8 +68,7 @@ def load_by_others(rank, world_size, report, folder):
             assert hook.state_dict()["world_size"] == world_size
             with pytest.raises(ValueError, match="no state of a hook under 'other'; it has hook, "):
                 deltawire.torch.saved_states(f"{folder}/saved", "other")
-        for step in range(3, 5):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(3, 5))
         assert hook.last_error is None
         finals.append(fingerprint(model))
         hook.close()
@@ -132,8 +128,7 @@ def test_what_is_no_hook_is_named():
 def interrupted(rank, world_size, report, folder):
     model = wrapped(Net())
     hook = deltawire.torch.register(model, "3lc")
-    for number in range(3):
-        train_step(model, rank, number)
+    train_steps(model, rank, range(3))
     state = deltawire.torch.AllRanks(hook).state_dict()
     if rank == 0:
         torch.save({"hook": state, "model": model.module.state_dict()}, f"{folder}/checkpoint")

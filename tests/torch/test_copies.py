@@ -9,7 +9,7 @@ import deltawire.torch
 import pytest
 import torch
 from local_rounds import saved
-from models import Net, backward, batch, fingerprint, train_step, wrapped
+from models import Net, backward, batch, fingerprint, steps_by, train_step, train_steps, wrapped
 from ranks import results
 
 
@@ -28,8 +28,7 @@ WAYS = {
 def duplicate(rank, world_size, report, way):
     model = wrapped(Net())
     hook = deltawire.torch.register(model, "3lc")
-    for number in range(2):
-        train_step(model, rank, number)
+    train_steps(model, rank, range(2))
     twin = WAYS[way](model)
     assert fingerprint(twin) == fingerprint(model)
     with torch.no_grad():  # evaluation, as of an average of the weights
@@ -118,9 +117,7 @@ def copy_a_trainer(rank, world_size, report):
             way(trainer)
         texts.append(str(caught.value))
     twin = copy.deepcopy(network)  # the module is the user's own
-    for number in range(2):
-        backward(network, rank, number)
-        trainer.step()
+    steps_by(trainer, network, rank, range(2))
     return texts, trainer.round, fingerprint(twin) != fingerprint(network)
 
 

@@ -7,7 +7,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, train_step, wrapped
+from models import Net, steps_by, train_step, train_steps, wrapped
 from ranks import results
 
 RULES = (
@@ -81,8 +81,7 @@ def test_what_can_not_be_explained(call, kind, words):
 def of_a_hook(rank, world_size, report, pattern):
     hook = deltawire.torch.register(model := wrapped(Net()), RULES.format(pattern))
     before = hook.explain()
-    for number in range(3):
-        train_step(model, rank, number)
+    train_steps(model, rank, range(3))
     after, metrics = hook.explain(), hook.metrics()
     copied = hook.state_dict()
     hook.load_state_dict(copied)
@@ -174,9 +173,7 @@ def of_a_trainer(rank, world_size, report):
     network = Net()
     optimizer = torch.optim.SGD(network.parameters(), 0.05)
     trainer = deltawire.torch.LocalSteps(network, optimizer, steps=2, reducer="sbc")
-    for number in range(4):
-        backward(network, rank, number)
-        trainer.step()
+    steps_by(trainer, network, rank, range(4))
     table, record = trainer.explain(), trainer.step_records[-1]
     trainer.close()
     return table, record

@@ -9,7 +9,7 @@ import time
 import deltawire.torch
 import pytest
 import torch
-from models import DEVICE, Net, batch, train_step, wrapped
+from models import DEVICE, Net, batch, train_step, train_steps, wrapped
 from ranks import AT_ONCE, results, started, wait_for_training
 
 VICTIM = 1
@@ -209,8 +209,7 @@ def wait_for_a_slow_rank(rank, world_size, report):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     model = wrapped(Net())
     hook = deltawire.torch.register(model, "fp32", timeout=LONG)
-    for step in range(3):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(3))
     report("training")
     if rank == 0:
         assert signal.sigtimedwait({signal.SIGUSR1}, LONG / 2)

@@ -11,7 +11,7 @@ import torch
 from deltawire import _core
 from deltawire.torch.core.optimizer_rules import momentum_choice
 from deltawire.torch.core.optimizer_rules.factored_second_moment import FactoredSecondMoment
-from models import Net, backward, fingerprint, wrapped
+from models import Net, backward, fingerprint, steps_by, wrapped
 from ranks import attempted, results
 
 
@@ -43,9 +43,7 @@ def registered(rank, wrap, spec, **options):
     with contextlib.closing(
         deltawire.torch.register(model, spec, optimizer=optimizer, **options)
     ) as hook:
-        for step in range(4):
-            backward(model, rank, step)
-            optimizer.step()
+        steps_by(optimizer, model, rank, range(4))
         return fingerprint(model), hook.metrics()["total_bytes_sent"]
 
 
@@ -56,9 +54,7 @@ def served(rank, wrap):
         if server.serves:
             server.serve()
         else:
-            for step in range(3):
-                backward(model, rank, step)
-                server.step()
+            steps_by(server, model, rank, range(3))
     return fingerprint(model)
 
 
@@ -66,9 +62,7 @@ def local(rank, wrap):
     model = Net()
     optimizer = wrap(sgd_of(model))
     with deltawire.torch.LocalSteps(model, optimizer, "sbc:p=10%", steps=2) as trainer:
-        for step in range(4):
-            backward(model, rank, step)
-            trainer.step()
+        steps_by(trainer, model, rank, range(4))
     return fingerprint(model)
 
 
@@ -185,9 +179,7 @@ def shared_out(rank, world_size, report):
             ):
                 if not is_shared:
                     patch.setattr(FactoredSecondMoment, "scales_of", lambda *_: None)
-                for step in range(4):
-                    backward(model, rank, step)
-                    optimizer.step()
+                steps_by(optimizer, model, rank, range(4))
                 ends.append((fingerprint(model), str(hook.explain())))
     return ends
 
@@ -207,9 +199,7 @@ def masked(rank, world_size, report):
     with deltawire.torch.LocalSteps(
         model, optimizers, "sbc:p=10%", steps=2, min_elements=2
     ) as trainer:
-        for step in range(2):
-            backward(model, rank, step)
-            trainer.step()
+        steps_by(trainer, model, rank, range(2))
     return [
         [(state[key] == 0).any().item() for state in optimizer.state.values() if key in state]
         for optimizer, key in zip(optimizers, ("momentum_buffer", "exp_avg"), strict=True)

@@ -4,7 +4,7 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from models import Net, train_step, wrapped
+from models import Net, train_step, train_steps, wrapped
 from ranks import refusals_in_turn, results
 from sharded import Uneven, cut, fingerprint, mesh_of, needs_fsdp2
 from sharded import train_step as sharded_step
@@ -45,8 +45,7 @@ def train(rank, world_size, report):
             groups = len(dist.distributed_c10d._world.pg_names)
             with Carried() as carried:
                 hook = deltawire.torch.register(model, spec, carrier=carrier)
-                for step in range(STEPS):
-                    train_step(model, rank, step)
+                train_steps(model, rank, range(STEPS))
                 sent = sum(each["bytes_sent"] for each in hook.step_records)
                 shown = hook.explain()
                 hook.close()

@@ -8,7 +8,7 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, fingerprint, whole_and_in_pieces, wrapped
+from models import Net, backward, fingerprint, steps_by, whole_and_in_pieces, wrapped
 from ranks import attempted, results
 from watched import logged
 
@@ -193,9 +193,7 @@ def warned(rank, world_size, report, spec):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with contextlib.closing(deltawire.torch.register(model, spec)):
-            for step in range(2):
-                backward(model, rank, step)
-                optimizer.step()
+            steps_by(optimizer, model, rank, range(2))
     return [str(w.message) for w in caught if w.category is deltawire.torch.MomentumWarning]
 
 

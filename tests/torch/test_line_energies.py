@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from host_twin import LIBRARY, HostTwin
-from models import Net, backward, batch, fingerprint, whole_and_in_pieces, wrapped
+from models import Net, backward, batch, fingerprint, steps_by, whole_and_in_pieces, wrapped
 from ranks import attempted, results
 from watched import logged
 
@@ -189,9 +189,7 @@ def in_each_way(rank, world_size, report):
         os.environ["DELTAWIRE_FORCE_STAGING"] = "on" if way == "staged" else "off"
         model, optimizer, hook = registered(register={"twins": twins})
         with contextlib.closing(hook):
-            for step in range(3):
-                backward(model, rank, step)
-                optimizer.step()
+            steps_by(optimizer, model, rank, range(3))
             found[way] = fingerprint(model), hook.metrics()["total_bytes_sent"]
     del os.environ["DELTAWIRE_FORCE_STAGING"]
     return found

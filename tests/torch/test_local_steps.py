@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from local_rounds import mean_of
-from models import WIDTH, Net, backward, batch, fingerprint, wrapped
+from models import WIDTH, Net, backward, batch, fingerprint, steps_by, wrapped
 from ranks import results
 
 ROUNDS = 3
@@ -159,9 +159,7 @@ def masked_momentum(rank, world_size, report, optimizer_of, key, spec, masks):
         model, optimizer, steps=99, reducer=spec, min_elements=100, mask_momentum=masks
     )
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    for step in range(2):
-        backward(model, rank, step)
-        trainer.step()
+    steps_by(trainer, model, rank, range(2))
     counts, strided = {"kept": 0, "masked": 0}, 0
     expected = {}
     for name, parameter in model.named_parameters():

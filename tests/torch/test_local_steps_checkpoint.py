@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from models import Net, backward, fingerprint
+from models import Net, fingerprint, steps_by
 from ranks import results
 
 CASES = {
@@ -28,9 +28,7 @@ def make(options, dtype=torch.float32):
 
 
 def train(model, trainer, rank, steps):
-    for step in steps:
-        backward(model, rank, step)
-        trainer.step()
+    steps_by(trainer, model, rank, steps)
 
 
 def flushed(model, trainer):

@@ -3,7 +3,7 @@
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, train_step, wrapped
+from models import Net, steps_by, train_steps, wrapped
 from ranks import results
 
 SUMMED = ("buckets", "elements", "encode_ms", "exchange_ms", "decode_ms", "bytes_sent", "raw_bytes")
@@ -26,8 +26,7 @@ def measure(rank, world_size, report, spec):
     hook = deltawire.torch.register(model := wrapped(Net()), spec)
     empty = hook.metrics()
     assert empty["ratio"] is None and empty["total_ratio"] is None and empty["raw_bytes"] == 0
-    for number in range(STEPS):
-        train_step(model, rank, number)
+    train_steps(model, rank, range(STEPS))
     check_sums(hook.metrics(), hook.step_records)
     return hook.metrics()
 
@@ -56,9 +55,7 @@ def rounds(rank, world_size, report, reducer):
     network = Net()
     optimizer = torch.optim.SGD(network.parameters(), 0.05)
     trainer = deltawire.torch.LocalSteps(network, optimizer, steps=2, reducer=reducer)
-    for number in range(2 * STEPS):
-        backward(network, rank, number)
-        trainer.step()
+    steps_by(trainer, network, rank, range(2 * STEPS))
     metrics = trainer.metrics()
     check_sums(metrics, trainer.step_records)
     trainer.close()

@@ -11,7 +11,7 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire import _core
-from models import Net, backward, fingerprint, whole_and_in_pieces, wrapped
+from models import Net, backward, fingerprint, steps_by, whole_and_in_pieces, wrapped
 from ranks import attempted, results
 from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
@@ -215,9 +215,7 @@ def said(rank, world_size, report):
     with warnings.catch_warnings():
         warnings.simplefilter("error", deltawire.torch.MomentumWarning)
         hook = deltawire.torch.register(model, SPEC, optimizer=optimizer)
-        for step in range(2):
-            backward(model, rank, step)
-            optimizer.step()
+        steps_by(optimizer, model, rank, range(2))
     explained = hook.explain()
     hook.close()
     rates = {row.name: row.rate_times for row in explained.rows}

@@ -7,7 +7,7 @@ from pathlib import Path
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, train_step, wrapped
+from models import Net, backward, steps_by, train_step, train_steps, wrapped
 from ranks import attempted, results
 from torch.profiler import ProfilerActivity, profile
 from watched import logged
@@ -20,8 +20,7 @@ def see(rank, world_size, report, spec, folder):
     model = wrapped(Net())
     hook = deltawire.torch.register(model, spec)
     early = attempted(lambda: deltawire.torch.timeline(hook, f"{folder}/early.json"))
-    for number in range(STEPS):
-        train_step(model, rank, number)
+    train_steps(model, rank, range(STEPS))
     if rank == 0:
         victim = Path(folder, "victim")
         victim.write_text("precious")
@@ -146,8 +145,7 @@ def summarised(rank, world_size, report):
     hook = deltawire.torch.register(model, "3lc", summary_every=1)
     hook.summary_every = 2
     wrong += attempted(lambda: setattr(hook, "summary_every", "x"))
-    for number in range(7):
-        train_step(model, rank, number)
+    train_steps(model, rank, range(7))
     hook.close()
     records = hook.step_records
     return wrong, lines, records
@@ -196,9 +194,7 @@ def rounds(rank, world_size, report, folder):
     trainer = deltawire.torch.LocalSteps(network, optimizer, steps=2, reducer="3lc")
     trainer.summary_every = 1
     lines = logged()
-    for number in range(4):
-        backward(network, rank, number)
-        trainer.step()
+    steps_by(trainer, network, rank, range(4))
     deltawire.torch.timeline(trainer, f"{folder}/round.json")
     seen = trainer.buckets(), trainer.scalars(), lines
     trainer.close()

@@ -10,7 +10,7 @@ import torch
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.outer import Outer, RisingSGD, state_digest
 from local_rounds import NESTEROV, changed, mean_of, saved, train
-from models import Net, backward, fingerprint
+from models import Net, fingerprint, steps_by
 from ranks import attempted, results
 
 STEPS = 3
@@ -33,9 +33,7 @@ def diloco_by_hand(rank, world_size, report):
     for number in range(ROUNDS):
         steps = range(number * STEPS, (number + 1) * STEPS)
         train(trainer, model, rank, steps)
-        for step in steps:
-            backward(twin, rank, step)
-            theirs.step()
+        steps_by(theirs, twin, rank, steps)
         for i, parameter in enumerate(twin.parameters()):
             common[i].grad = -mean_of(parameter.detach() - common[i])
             velocity[i] = 0.9 * velocity[i] + common[i].grad.double()

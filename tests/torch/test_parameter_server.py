@@ -11,7 +11,7 @@ from pathlib import Path
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, batch, fingerprint
+from models import Net, backward, batch, fingerprint, steps_by
 from ranks import results, started
 from served import SOON, part_of, sgd
 
@@ -213,9 +213,7 @@ def rates(rank, world_size, report):
     if server.serves:
         server.serve(after_step=scheduler.step)
     else:
-        for step in range(STEPS):
-            backward(model, 0, step)
-            server.step()
+        steps_by(server, model, 0, range(STEPS))
     server.close()
     if rank == 0:
         return

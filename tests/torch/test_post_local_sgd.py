@@ -8,7 +8,7 @@ import deltawire.torch
 import torch
 import torch.distributed as dist
 from local_rounds import mean_of
-from models import Net, backward, fingerprint
+from models import Net, backward, fingerprint, steps_by
 from ranks import attempted, results
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
     PostLocalSGDState,
@@ -153,9 +153,7 @@ def code_of_the_page(rank, world_size, report):
     names = {"deltawire": deltawire, "torch": torch, "model": model}
     exec(DILOCO.replace("steps=500", "steps=4"), names)
     with names["trainer"] as trainer:
-        for step in range(6):
-            backward(model, rank, step)
-            trainer.step()
+        steps_by(trainer, model, rank, range(6))
         trainer.exchange()
         return fingerprint(model), trainer.metrics()["steps"]
 

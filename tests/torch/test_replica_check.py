@@ -7,7 +7,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, fingerprint, train_step, wrapped
+from models import Net, backward, fingerprint, train_step, train_steps, wrapped
 from ranks import results
 from sharded import Uneven, cut, mesh_of, needs_fsdp2
 from sharded import train_step as train_sharded
@@ -24,8 +24,7 @@ def registered(model, spec="3lc", every=EVERY):
 def until_it_fails(model, rank, hook, first=1):
     """(steps that counted, code, text) of the error within twice the distance; None without one."""
     try:
-        for step in range(first, first + 2 * EVERY):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(first, first + 2 * EVERY))
     except deltawire.DeltawireError as error:
         return hook.metrics()["steps"], error.code, str(error)
     finally:
@@ -91,8 +90,7 @@ def train_on_equal_replicas(rank, world_size, report):
         model = wrapped(Net(dtype=torch.bfloat16), find_unused_parameters=True)
         hook = registered(model, every=every)
         model.module.layers[0][0].bias.requires_grad_(False)
-        for step in range(3):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(3))
         ends.append(fingerprint(model))
         hook.close()
     return ends
@@ -133,8 +131,7 @@ def warned(rank, world_size, report):
     told = logged(logging.WARNING)
     model = DistributedDataParallel(Net(), static_graph=True)  # whose first step comes last
     hook = registered(model)
-    for step in range(2):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(2))
     hook.close()
     model = wrapped(Net())
     hook = registered(model)

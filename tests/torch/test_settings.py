@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from deltawire.torch.core import arguments, bootstrap
-from models import Net, fingerprint, train_step, wrapped
+from models import Net, fingerprint, train_step, train_steps, wrapped
 from ranks import attempted, refusals_in_turn, results, started
 from torch.nn.parallel import DistributedDataParallel
 
@@ -129,8 +129,7 @@ def alone(rank, world_size, report):
         model = wrapped(Net())
         hook = deltawire.torch.register(model, spec) if spec else None
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "torch may wait: it ends at once"
-        for step in range(4):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(4))
         found[spec] = (fingerprint(model),)
         if hook is None:
             continue

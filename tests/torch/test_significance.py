@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from deltawire.torch import SignificanceSource, significance_of
-from models import WIDTH, Net, backward, fingerprint, wrapped
+from models import WIDTH, Net, backward, fingerprint, steps_by, wrapped
 from ranks import results
 from watched import logged
 
@@ -318,9 +318,7 @@ def bytes_and_gaps(rank, world_size, report, pattern, dtype):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         given = {"optimizer": optimizer} if known else {}
         hook = deltawire.torch.register(model, f"{pattern}(gcomp)", **given)
-        for step in range(10):
-            backward(model, rank, step)
-            optimizer.step()
+        steps_by(optimizer, model, rank, range(10))
         sent[known] = hook.metrics()["total_bytes_sent"]
         weights[known] = torch.cat([p.detach().flatten().float() for p in model.parameters()])
         digest = fingerprint(model)

@@ -7,7 +7,7 @@ import warnings
 
 import deltawire.torch
 import torch
-from models import Net, backward, batch, fingerprint, wrapped
+from models import Net, backward, batch, fingerprint, steps_by, wrapped
 from ranks import results
 from test_line_energies import AT_ONCE, OF_BFLOAT16, apart, exact_squares, received
 from watched import logged
@@ -90,9 +90,7 @@ def finer(rank, world_size, report):
         with contextlib.closing(deltawire.torch.register(model, spec)):
             (0 * model(batch(rank, 0)[0])).sum().backward()
             optimizer.step()
-            for step in range(1, 4):
-                backward(model, rank, step)
-                optimizer.step()
+            steps_by(optimizer, model, rank, range(1, 4))
         ends.append(fingerprint(model))
     return ends
 

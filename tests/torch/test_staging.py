@@ -12,7 +12,7 @@ import torch
 from deltawire.errors import DeltawireError, InvalidArgumentError
 from deltawire.torch.core import abort, arguments
 from deltawire.torch.core.device.staging import Staging, is_forced
-from models import Net, batch, fingerprint, train_step, wrapped
+from models import Net, batch, fingerprint, train_step, train_steps, wrapped
 from ranks import AT_ONCE, results
 from watched import Watched
 
@@ -38,8 +38,7 @@ def trained(rank, world_size, report, force, spec):
         model = wrapped(Net(), gradient_as_bucket_view=True)
         hook = deltawire.torch.register(model, spec)
     watched = hook._session = Watched(hook._session)
-    for step in range(STEPS):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(STEPS))
     gradients = {parameter.grad.data_ptr() for parameter in model.parameters()}
     hook.close()
     left = staging_threads()

@@ -7,7 +7,7 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from models import Net, fingerprint, train_step, wrapped
+from models import Net, fingerprint, train_step, train_steps, wrapped
 from ranks import results
 
 SPEC = "3lc:s=1.5"
@@ -16,8 +16,7 @@ SPEC = "3lc:s=1.5"
 def round_trip(rank, world_size, report):
     model = wrapped(Net())
     hook = deltawire.torch.register(model, SPEC)
-    for step in range(4):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(4))
     saved, parameters = (
         hook.state_dict(),
         {k: v.clone() for k, v in model.module.state_dict().items()},
@@ -35,8 +34,7 @@ def round_trip(rank, world_size, report):
         if state is not None:
             again.load_state_dict(state)
             assert again.state_dict()["steps"] == saved["steps"] == 4
-        for step in range(4, 7):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(4, 7))
         finals.append(fingerprint(model))
         again.close()
     (residuals,) = saved["residuals"][f"rank {rank}"]
@@ -108,8 +106,7 @@ def restore_on_one(rank, world_size, report):
     hook = deltawire.torch.register(model, SPEC, timeout=60)
     train_step(model, rank, 0)
     saved = hook.state_dict()
-    for step in range(1, 4):
-        train_step(model, rank, step)
+    train_steps(model, rank, range(1, 4))
     dist.barrier()
     if rank == 1:
         hook.load_state_dict(saved)

@@ -4,7 +4,7 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from models import Net, backward, descend, fingerprint, train_step, wrapped
+from models import Net, descend, fingerprint, steps_by, train_step, train_steps, wrapped
 from ranks import attempted, results, started
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -67,8 +67,7 @@ def uneven_inputs(rank, world_size, report):
         model = wrapped(Net())
         hook = deltawire.torch.register(model, spec) if spec != "plain" else None
         with model.join():
-            for number in range(3 + 2 * rank):
-                train_step(model, rank, number)
+            train_steps(model, rank, range(3 + 2 * rank))
         ends[spec] = fingerprint(model)
         if hook:
             ends[spec + " steps"] = hook.metrics()["steps"]
@@ -89,8 +88,7 @@ def join_and_divide(rank, world_size, report):
     deltawire.torch.register(model, "fp32", timeout=20)
     try:
         with model.join(divide_by_initial_world_size=False):
-            for number in range(3):
-                train_step(model, rank, number)
+            train_steps(model, rank, range(3))
     except RuntimeError as caught:
         return str(caught)
     return ""
@@ -114,9 +112,7 @@ def zero(rank, world_size, report):
         optimizer = ZeroRedundancyOptimizer(
             model.parameters(), torch.optim.SGD, lr=0.05, momentum=0.9
         )
-        for number in range(3):
-            backward(model, rank, number)
-            optimizer.step()
+        steps_by(optimizer, model, rank, range(3))
         ends.append(fingerprint(model))
     refused = attempted(
         lambda: deltawire.torch.register(wrapped(Net()), "gcomp", optimizer=optimizer)

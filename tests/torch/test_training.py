@@ -8,7 +8,7 @@ import deltawire.torch
 import pytest
 import torch
 from local_rounds import mean_of
-from models import Net, backward, fingerprint, train_step, wrapped
+from models import Net, backward, fingerprint, train_step, train_steps, wrapped
 from ranks import results, started
 
 STEPS = 4
@@ -72,8 +72,7 @@ def train(rank, world_size, report, codecs, ddp_options, sometimes):
         # Without an optimizer gcomp loses nothing: the same model as fp32's.
         spec = "gcomp:cut=18" if name == "gcomp" else name
         hook = deltawire.torch.register(model, spec, min_elements=100)
-        for step in range(STEPS):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(STEPS))
         records = list(hook.step_records)
         seen[name] = (
             fingerprint(model),

@@ -7,7 +7,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from models import Net, backward, batch, train_step, wrapped
+from models import Net, backward, batch, train_step, train_steps, wrapped
 from ranks import AT_ONCE, results, started, wait_for_training
 
 BAD_STEP = 3  # DDP cuts its buckets anew after the first, and a static graph is known then
@@ -29,8 +29,7 @@ def nan_on_one(rank, world_size, report):
         if spec == "auto":  # as if it had measured, and chosen
             hook._chooser.hook = hook._connector.hook("direct(3lc)", hook._history)
             hook._chooser.enter("compressing")
-        for step in range(BAD_STEP):
-            train_step(model, rank, step)
+        train_steps(model, rank, range(BAD_STEP))
         x, y = batch(rank, BAD_STEP)
         with pytest.raises(deltawire.DeltawireError) as caught:
             ((model(x) - y).square().mean() * (float("nan") if rank == 1 else 1.0)).backward()

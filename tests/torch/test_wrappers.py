@@ -6,7 +6,7 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
-from models import WIDTH, Net, fingerprint, train_step, wrapped
+from models import WIDTH, Net, fingerprint, train_step, train_steps, wrapped
 from ranks import results
 from sharded import IS_SUPPORTED
 from torch.distributed.device_mesh import init_device_mesh
@@ -159,8 +159,7 @@ def train_compiled(rank, world_size, report):
         ddp_model, compile_it = make(layers())
         hook = deltawire.torch.register(ddp_model, "3lc")
         model = compile_it(ddp_model)
-        for number in range(3):
-            train_step(model, rank, number)
+        train_steps(model, rank, range(3))
         assert hook.last_error is None and hook.metrics()["steps"] == 3
         states[make.__name__] = fingerprint(ddp_model)
         (kept,) = hook.state_dict()["residuals"][f"rank {rank}"]

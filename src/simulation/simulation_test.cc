@@ -42,24 +42,43 @@ Totals keep_every_promise(Simulate play, const char* option, std::uint64_t first
   return totals;
 }
 
-void repeat_to_the_last_event(Simulate play, std::initializer_list<std::uint64_t> seeds) {
-  for (const std::uint64_t seed : seeds) {
-    const Outcome once = play(seed, 0, false);
-    const Outcome again = play(seed, 0, false);
-    EXPECT_EQ(once.hash, again.hash) << seed;
-    EXPECT_EQ(once.events, again.events) << seed;
-    EXPECT_NE(once.hash, play(seed + 1, 0, false).hash) << seed;
-  }
-}
-
 // docs/design/simulation.md, "What it has found", says what each was.
 void keep_promises_once_broken(Simulate play, std::initializer_list<std::uint64_t> seeds) {
   for (const std::uint64_t seed : seeds) EXPECT_EQ(play(seed, 0, false).broken, "") << seed;
 }
 
-// Of every number of ranks, and whatever the seed wants.
-void take_as_many_ranks_as_wanted(Simulate play, int least) {
-  for (int world = least; world <= 7; ++world) EXPECT_EQ(play(4, world, false).broken, "") << world;
+// What is simulated, seeds of runs that must repeat themselves, and the fewest ranks.
+struct Kind {
+  const char* name;
+  Simulate play;
+  std::vector<std::uint64_t> seeds;
+  int least;
+};
+
+class Kinds : public ::testing::TestWithParam<Kind> {};
+
+INSTANTIATE_TEST_SUITE_P(All, Kinds,
+                         ::testing::Values(Kind{"jobs", simulate, {2, 25, 47, 156, 236}, 3},
+                                           Kind{"servers", simulate_served, {1, 72, 522}, 3},
+                                           Kind{"sessions", simulate_elastic, {1, 18, 32}, 2},
+                                           Kind{"meetings", simulate_meeting, {1, 12, 259}, 2}),
+                         [](const auto& kind) { return kind.param.name; });
+
+TEST_P(Kinds, RepeatThemselvesToTheLastEvent) {
+  for (const std::uint64_t seed : GetParam().seeds) {
+    const Outcome once = GetParam().play(seed, 0, false);
+    const Outcome again = GetParam().play(seed, 0, false);
+    EXPECT_EQ(once.hash, again.hash) << seed;
+    EXPECT_EQ(once.events, again.events) << seed;
+    EXPECT_NE(once.hash, GetParam().play(seed + 1, 0, false).hash) << seed;
+  }
+}
+
+// Every number of them, and whatever the seed wants.
+TEST_P(Kinds, TakeAsManyRanksAsWanted) {
+  for (int world = GetParam().least; world <= 7; ++world) {
+    EXPECT_EQ(GetParam().play(4, world, false).broken, "") << world;
+  }
 }
 
 class Seeds : public ::testing::TestWithParam<std::uint64_t> {};
@@ -84,14 +103,6 @@ TEST(Servers, KeepThePromisesThatTheyOnceBroke) {
                         80009369, 80041495, 5000009028, 5019639, 5019689});
 }
 
-TEST(Servers, RepeatThemselvesToTheLastEvent) {
-  repeat_to_the_last_event(simulate_served, {1, 72, 522});
-}
-
-TEST(Servers, TakeAsManyRanksAsWanted) {
-  take_as_many_ranks_as_wanted(simulate_served, 3);
-}
-
 TEST(Elastic, KeepsEveryPromise) {
   const std::uint64_t kSessions = testing::whole_or_brief(60U, 30U);
   const Totals totals = keep_every_promise(simulate_elastic, "--elastic ", 0, kSessions);
@@ -104,18 +115,6 @@ TEST(Elastic, KeepsThePromisesThatItOnceBroke) {
   keep_promises_once_broken(simulate_elastic, {10048403, 10096322, 10115009, 10122661, 20011692});
 }
 
-TEST(Elastic, RepeatsItselfToTheLastEvent) {
-  repeat_to_the_last_event(simulate_elastic, {1, 18, 32});
-}
-
-TEST(Elastic, TakesAsManyMembersAsWanted) {
-  take_as_many_ranks_as_wanted(simulate_elastic, 2);
-}
-
-TEST(Simulation, RepeatsItselfToTheLastEvent) {
-  repeat_to_the_last_event(simulate, {2, 25, 47, 156, 236});
-}
-
 TEST(Meetings, KeepEveryPromise) {
   const std::uint64_t kMeetings = testing::whole_or_brief(200U, 80U);
   const Totals totals = keep_every_promise(simulate_meeting, "--meetings ", 0, kMeetings);
@@ -126,14 +125,6 @@ TEST(Meetings, KeepEveryPromise) {
 // Others have given up and hung up on it, while it was frozen or not started yet: that is no other token.
 TEST(Meetings, WhoComesAfterTheOthersHaveGivenUpIsNotUnauthorized) {
   keep_promises_once_broken(simulate_meeting, {259, 876, 3006118});
-}
-
-TEST(Meetings, RepeatThemselvesToTheLastEvent) {
-  repeat_to_the_last_event(simulate_meeting, {1, 12, 259});
-}
-
-TEST(Meetings, TakeAsManyRanksAsWanted) {
-  take_as_many_ranks_as_wanted(simulate_meeting, 2);
 }
 
 // Of a circle, or a chain, of waits: a rank that stands still, one that another's bytes don't reach, or one
@@ -177,10 +168,6 @@ TEST(Simulation, ARankThatWakesUpInItsVoteReadsBeforeItCounts) {
           << calls << " calls";
     }
   }
-}
-
-TEST(Simulation, TakesAsManyRanksAsWanted) {
-  take_as_many_ranks_as_wanted(simulate, 3);
 }
 
 // A snapshot, which is flushed, outlives its machine's power; of those that the disk only says to have

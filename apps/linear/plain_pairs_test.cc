@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/refusal_testing.h"
 #include "deltawire/connect.h"
 
 namespace deltawire::linear::plain_pairs_test {
@@ -50,17 +51,15 @@ TEST(PlainPairs, ListsThatMakeNoSenseAreRefused) {
     std::vector<Pairs> lists{{.keys = {1}, .values = {1}, .dimension = kDimension},
                              {.keys = keys, .values = {1, 1}, .dimension = kDimension}};
     const auto reports = average_all(lists);
-    ASSERT_FALSE(reports[0]);
-    EXPECT_EQ(reports[0].error().code, ErrorCode::kCorrupt);
+    testing::expect_refused(reports[0], ErrorCode::kCorrupt);
     EXPECT_EQ(reports[0].error().message.substr(0, 11), "rank 1 sent");
   }
   auto alone = connect_inproc(1);
   ASSERT_TRUE(alone);
   Pairs own{.keys = {}, .values = {}, .dimension = kDimension};
   const std::vector<double> too_many{11};
-  const auto refused = average_plain_pairs(*alone->front(), too_many, Tag{7}, Clock::now(), own);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kCorrupt);
+  testing::expect_refused(average_plain_pairs(*alone->front(), too_many, Tag{7}, Clock::now(), own),
+                          ErrorCode::kCorrupt);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/refusal_testing.h"
 #include "deltawire/patch_file.h"
 #include "model/model_testing.h"
 #include "model/patched_model.h"
@@ -42,10 +43,7 @@ class LeftOut : public ::testing::Test {
     EXPECT_TRUE(read_file(out_) == read_file(new_));
   }
   void expect_refused(ErrorCode code, const std::string& word) const {
-    const Status applied = apply_patch_file(old_, patch_, out_);
-    ASSERT_FALSE(applied);
-    EXPECT_EQ(applied.error().code, code) << applied.error().message;
-    EXPECT_NE(applied.error().message.find(word), std::string::npos) << applied.error().message;
+    testing::expect_refused(apply_patch_file(old_, patch_, out_), code, word);
   }
 
   testing::TemporaryFolder folder_;

@@ -311,7 +311,7 @@ std::vector<Outcome> trained(const std::string& spec, NonFinite nonfinite, bool 
   return outcomes;
 }
 
-class OnADevice : public testing::TestWithParam<std::string> {};
+class OnADevice : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(OnADevice, EverythingIsAsOnTheCpu) {
   for (const NonFinite nonfinite : {NonFinite::kError, NonFinite::kPass}) {
@@ -329,11 +329,12 @@ TEST_P(OnADevice, EverythingIsAsOnTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Specs, OnADevice,
-                         testing::Values("direct(3lc)", "gather(sbc:p=1% with decay=0.75)", "direct(fp32)",
-                                         "direct(sbc:p=1% with decay=0.75,pull_decay=0.5)", "gather(int8)",
-                                         "gather(randomk:k=10%)", "direct(gcomp)", "ring(gcomp:lossless=on)",
-                                         "ring(step>=3: fp32, weight: onebit, rest int8)",
-                                         "direct(step>=3: fp32, weight: 3lc, rest int8)"));
+                         ::testing::Values("direct(3lc)", "gather(sbc:p=1% with decay=0.75)", "direct(fp32)",
+                                           "direct(sbc:p=1% with decay=0.75,pull_decay=0.5)", "gather(int8)",
+                                           "gather(randomk:k=10%)", "direct(gcomp)",
+                                           "ring(gcomp:lossless=on)",
+                                           "ring(step>=3: fp32, weight: onebit, rest int8)",
+                                           "direct(step>=3: fp32, weight: 3lc, rest int8)"));
 
 TEST(ADevice, IsRefusedWhereTheCpuAloneCodes) {
   const auto refused = [](const std::string& spec, Revert revert) {

@@ -383,10 +383,7 @@ TEST(Session, CloseWaitsAsLongAsItIsTold) {
     EXPECT_EQ(report.has_value(), comes);
     EXPECT_EQ(tensor.values[0], comes ? 2.0F : 1.0F);
     if (comes) continue;
-    EXPECT_EQ(report.error().code, ErrorCode::kAborted);
-    EXPECT_EQ(report.error().suspect, 0);
-    EXPECT_NE(report.error().message.find("closed its session with 1 buckets in flight"), std::string::npos)
-        << report.error().message;
+    testing::expect_refused(report, ErrorCode::kAborted, 0, {"closed its session with 1 buckets in flight"});
     EXPECT_EQ(reduce(*sessions[1], other, 0).error().suspect, 0) << "the other rank is told";
   }
 }
@@ -531,8 +528,7 @@ TEST(Session, OfAPartOfAJobNamesTheJobsRanks) {
     const auto failed = session.all_reduce(std::span(&named, 1), step, seconds(20));
     ASSERT_FALSE(failed);
     const Error& error = failed.error();
-    EXPECT_EQ(error.code, ErrorCode::kMismatch);
-    EXPECT_EQ(error.suspect, 2);
+    testing::expect_error(error, ErrorCode::kMismatch, 2);
     EXPECT_EQ(error.ranks, std::vector{2});
     // Whoever is second hears it from the other.
     const char* told =

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/refusal_testing.h"
 #include "server/served_model.h"
 #include "server/server_testing.h"
 #include "transport/links/faulty_link_testing.h"
@@ -99,8 +100,7 @@ TEST(ServerFaults, AFlippedBitIsNoGradient) {
   links[2].wrap = test::faulty({.kind = test::LinkFault::Kind::kFlip, .peer = 0, .at_byte = 2000});
   const Errors errors =
       errors_when([](std::unique_ptr<Transport>& self) { (void)work_until_error(*self, 20); }, 20, links);
-  EXPECT_EQ(errors.server.code, ErrorCode::kCorrupt) << errors.server.message;
-  EXPECT_EQ(errors.server.suspect, 2);
+  testing::expect_error(errors.server, ErrorCode::kCorrupt, 2);
 }
 
 // Worker 1 closes before the first step, so that none will be made; then worker 2 sends what is no push.
@@ -124,15 +124,13 @@ TEST(ServerFaults, BytesThatAreNoPushEndAClosingServerToo) {
   server.join();
   (*mesh)[0].reset();
   closing.join();
-  EXPECT_EQ(error.code, ErrorCode::kCorrupt) << error.message;
-  EXPECT_EQ(error.suspect, 2);
+  testing::expect_error(error, ErrorCode::kCorrupt, 2);
 }
 
 TEST(ServerFaults, OtherCodecsAreAMismatch) {
   const Errors errors = errors_when(
       [](std::unique_ptr<Transport>& self) { (void)work_until_error(*self, 20, {.push = "3lc:s=1.9"}); }, 20);
-  EXPECT_EQ(errors.server.code, ErrorCode::kMismatch) << errors.server.message;
-  EXPECT_EQ(errors.server.suspect, 2);
+  testing::expect_error(errors.server, ErrorCode::kMismatch, 2);
 }
 
 }  // namespace

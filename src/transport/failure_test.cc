@@ -1,6 +1,7 @@
 // Failures between ranks as threads, and which rank is blamed.
 #include <atomic>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::failure_test {
@@ -22,16 +23,12 @@ TEST_P(Failure, AMessageLongerThanItsBufferIsALimitAndIsNotWritten) {
         while (ranks[1]->traffic().bytes_received < 32) std::this_thread::sleep_for(1ms);
         receive = ranks[1]->post_recv(0, 4, MutBytes(guarded).first(100));
       }
-      const auto result = ranks[1]->wait(receive, soon());
-      ASSERT_FALSE(result.has_value());
-      EXPECT_EQ(result.error().code, ErrorCode::kLimit);
-      EXPECT_EQ(result.error().suspect, 0);
+      testing::expect_refused(ranks[1]->wait(receive, soon()), ErrorCode::kLimit, 0);
       for (const std::byte value : guarded) ASSERT_EQ(value, std::byte{0xA5});
       // The third rank learns it too.
       std::vector<std::byte> other(10);
       const auto elsewhere = ranks[2]->wait(ranks[2]->post_recv(1, 1, other), soon());
-      EXPECT_EQ(elsewhere.error().code, ErrorCode::kLimit);
-      EXPECT_EQ(elsewhere.error().suspect, 0);
+      testing::expect_refused(elsewhere, ErrorCode::kLimit, 0);
     }
   }
 }
@@ -46,11 +43,8 @@ TEST_P(Failure, AChainOfWaitsNamesItsEnd) {
     if (rank == 1) std::this_thread::sleep_for(700ms);  // starts to wait later than the others
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     std::vector<std::byte> got(10);
-    const auto result = self.wait(self.post_recv(rank + 1, 1, got), in(patience[rank]));
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
-    EXPECT_EQ(result.error().suspect, 3) << result.error().message;
-    EXPECT_TRUE(has(result.error(), "rank 1 waits for rank 2")) << result.error().message;
+    testing::expect_refused(self.wait(self.post_recv(rank + 1, 1, got), in(patience[rank])),
+                            ErrorCode::kTimeout, 3, {"rank 1 waits for rank 2"});
     ++named;
   });
   EXPECT_EQ(named, 3);
@@ -62,8 +56,7 @@ TEST_P(Failure, ACircleOfWaitsIsCalledOne) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     std::vector<std::byte> got(10);
     const auto result = self.wait(self.post_recv((rank + 1) % 3, 1, got), in(4s));
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
+    testing::expect_refused(result, ErrorCode::kTimeout);
     EXPECT_NE(result.error().suspect, kNoSuspect);
     EXPECT_TRUE(has(result.error(), "circle")) << result.error().message;
   });
@@ -91,10 +84,7 @@ TEST_P(Failure, ASendThatNobodyTakesTimesOut) {
   Ranks ranks = connect_ranks(GetParam(), 2);
   // More than the sockets and the unexpected messages can hold.
   const std::vector<std::byte> bytes(std::size_t{100} << 20);
-  const auto result = ranks[0]->wait(send_bytes(*ranks[0], 1, 1, bytes), in(2s));
-  ASSERT_FALSE(result.has_value());
-  EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
-  EXPECT_EQ(result.error().suspect, 1);
+  testing::expect_refused(ranks[0]->wait(send_bytes(*ranks[0], 1, 1, bytes), in(2s)), ErrorCode::kTimeout, 1);
 }
 
 TEST_P(Failure, AnAbortReachesEveryWaitAtOnce) {
@@ -109,10 +99,7 @@ TEST_P(Failure, AnAbortReachesEveryWaitAtOnce) {
     }
     std::vector<std::byte> got(10);
     const auto result = self.wait(self.post_recv((rank + 1) % 4, 1, got), soon());
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kNotFinite);
-    EXPECT_EQ(result.error().suspect, 2);
-    EXPECT_TRUE(has(result.error(), "element 7 is NaN")) << result.error().message;
+    testing::expect_refused(result, ErrorCode::kNotFinite, 2, {"element 7 is NaN"});
     EXPECT_EQ(has(result.error(), "rank 2 reports"), rank != 2);
   });
   EXPECT_LT(Clock::now() - start, 25s);
@@ -135,10 +122,8 @@ TEST_P(Failure, AnAborterThatLeavesIsNotBlamedForLeaving) {
     ranks[1].reset();
     for (const std::size_t rank : {0u, 2u}) {
       std::vector<std::byte> got(10);
-      const auto result = ranks[rank]->wait(ranks[rank]->post_recv(1, 1, got), soon());
-      ASSERT_FALSE(result.has_value());
-      EXPECT_EQ(result.error().code, ErrorCode::kCorrupt) << result.error().message;
-      EXPECT_EQ(result.error().suspect, 0);
+      testing::expect_refused(ranks[rank]->wait(ranks[rank]->post_recv(1, 1, got), soon()),
+                              ErrorCode::kCorrupt, 0);
     }
   }
 }
@@ -148,11 +133,7 @@ TEST_P(Failure, WaitingForARankThatLeftInGoodOrder) {
   std::vector<std::byte> got(10);
   const Handle receive = ranks[0]->post_recv(1, 1, got);
   ranks[1].reset();
-  const auto result = ranks[0]->wait(receive, soon());
-  ASSERT_FALSE(result.has_value());
-  EXPECT_EQ(result.error().code, ErrorCode::kPeerLost);
-  EXPECT_EQ(result.error().suspect, 1);
-  EXPECT_TRUE(has(result.error(), "left")) << result.error().message;
+  testing::expect_refused(ranks[0]->wait(receive, soon()), ErrorCode::kPeerLost, 1, {"left"});
 }
 
 TEST_P(Failure, ALeavingRankDoesNotDisturbTheOthers) {

@@ -1,5 +1,6 @@
 // An allocation fails while a rank says goodbye.
 #include "base/counted_new_testing.h"
+#include "base/refusal_testing.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::farewell_memory_test {
@@ -18,10 +19,7 @@ TEST_P(FarewellMemory, ThatFailsEndsTheMeshAndNotTheProcess) {
   testing::arm_failure(0, 1);
   ranks[1].reset();
   EXPECT_GT(testing::disarm_failure(), 0);
-  const auto ended = ranks[0]->wait(receive, soon());
-  ASSERT_FALSE(ended);
-  EXPECT_EQ(ended.error().code, ErrorCode::kNoMemory) << ended.error().message;
-  EXPECT_EQ(ended.error().suspect, 1);
+  testing::expect_refused(ranks[0]->wait(receive, soon()), ErrorCode::kNoMemory, 1);
 }
 
 }  // namespace

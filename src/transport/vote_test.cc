@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/make_mesh.h"
 #include "transport/mesh_testing.h"
@@ -55,9 +56,7 @@ TEST_P(Votes, AFailureBeforeOneOfThemRevertsTheStep) {
       EXPECT_EQ(self.last_commit().step, 4u);
     }
     const auto ballots = self.vote({5, 1}, soon());
-    ASSERT_FALSE(ballots.has_value());
-    EXPECT_EQ(ballots.error().code, ErrorCode::kNotFinite);
-    EXPECT_EQ(ballots.error().suspect, 2);
+    testing::expect_refused(ballots, ErrorCode::kNotFinite, 2);
     EXPECT_EQ(ballots.error().last_committed_step, 4u);
     EXPECT_TRUE(self.last_commit().unheard.empty());
   });
@@ -77,10 +76,7 @@ TEST_P(Votes, ThatNeverComeTimeOutAndNameTheRank) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(2, [&](int rank) {
     const auto ballots = ranks[static_cast<std::size_t>(rank)]->vote({4, 1}, in(2s));
-    ASSERT_FALSE(ballots.has_value());
-    EXPECT_EQ(ballots.error().code, ErrorCode::kTimeout);
-    EXPECT_EQ(ballots.error().suspect, 2) << ballots.error().message;
-    EXPECT_TRUE(has(ballots.error(), "the vote of rank 2")) << ballots.error().message;
+    testing::expect_refused(ballots, ErrorCode::kTimeout, 2, {"the vote of rank 2"});
     EXPECT_EQ(ballots.error().last_committed_step, kNoStep);
   });
 }
@@ -100,8 +96,7 @@ TEST_P(Votes, OneAtATime) {
     std::this_thread::sleep_for(1ms);
   }
   second = ranks[0]->vote({1, 1}, soon());
-  ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, ErrorCode::kState);
+  testing::expect_refused(second, ErrorCode::kState);
   EXPECT_TRUE(ranks[1]->vote({1, 1}, soon()).has_value());
   first.join();
 }
@@ -112,11 +107,8 @@ TEST_P(Votes, StepsThatGoOnElsewhereAreNoticedAtOnce) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     self.arrive(rank == 1 ? 40 : 0);
     std::vector<std::byte> got(1);
-    const auto result = self.wait(self.post_recv((rank + 1) % 3, 1, got), soon());
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kMismatch) << result.error().message;
-    EXPECT_TRUE(has(result.error(), "step 40")) << result.error().message;
-    EXPECT_TRUE(has(result.error(), "step 0")) << result.error().message;
+    testing::expect_refused(self.wait(self.post_recv((rank + 1) % 3, 1, got), soon()), ErrorCode::kMismatch,
+                            {"step 40", "step 0"});
   });
 }
 
@@ -137,8 +129,7 @@ TEST_P(Votes, AJumpOfOneRankAloneIsNoticedAtOnce) {
       if (ballots) {  // they were faster than the news: and differ
         EXPECT_FALSE(ballots->front() == ballots->back());
       } else {
-        EXPECT_EQ(ballots.error().code, ErrorCode::kMismatch) << ballots.error().message;
-        EXPECT_TRUE(has(ballots.error(), "step 5")) << ballots.error().message;
+        testing::expect_refused(ballots, ErrorCode::kMismatch, "step 5");
         EXPECT_EQ(ballots.error().last_committed_step, 11u);
       }
     });
@@ -176,12 +167,8 @@ TEST_P(Votes, ALateRankIsNotWaitedForForEver) {
   ranks[0]->set_arrival_timeout(4s);
   ranks[0]->arrive(0);
   const Deadline began = Clock::now();
-  const auto ballots = ranks[0]->vote({0, 1}, in(2s));
-  ASSERT_FALSE(ballots.has_value());
-  EXPECT_EQ(ballots.error().code, ErrorCode::kTimeout);
-  EXPECT_EQ(ballots.error().suspect, 1);
-  EXPECT_TRUE(has(ballots.error(), "has not arrived")) << ballots.error().message;
-  EXPECT_TRUE(has(ballots.error(), "arrival_timeout")) << ballots.error().message;
+  testing::expect_refused(ranks[0]->vote({0, 1}, in(2s)), ErrorCode::kTimeout, 1,
+                          {"has not arrived", "arrival_timeout"});
   EXPECT_GE(Clock::now() - began, 4s);
 }
 
@@ -204,10 +191,8 @@ TEST_P(Votes, ARankThatHasArrivedHasTheDeadlineOnly) {
   ranks[0]->arrive(0);
   ranks[1]->arrive(0);
   std::vector<std::byte> got(1);
-  const auto result = ranks[0]->wait(ranks[0]->post_recv(1, 1, got), in(2s));
-  ASSERT_FALSE(result.has_value());
-  EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
-  EXPECT_TRUE(has(result.error(), "timeout")) << result.error().message;
+  testing::expect_refused(ranks[0]->wait(ranks[0]->post_recv(1, 1, got), in(2s)), ErrorCode::kTimeout,
+                          "timeout");
 }
 
 std::uint64_t resident_bytes() {
@@ -272,8 +257,7 @@ TEST(ControlFlood, IsReadInSmallBites) {
   EXPECT_LT(resident_bytes(), before + (std::uint64_t{64} << 20));
   peer.rank.reset();
   flood.join();
-  ASSERT_FALSE(result.has_value());
-  EXPECT_EQ(result.error().code, ErrorCode::kTimeout) << result.error().message;
+  testing::expect_refused(result, ErrorCode::kTimeout);
 }
 
 // Whatever a peer reports about a failure, the error names a rank and has a text.
@@ -306,8 +290,7 @@ TEST(ControlMessages, ARankWithoutAVerdictIsUnheard) {
 TEST(ControlMessages, ADepartureWhereNobodyIsOptionalIsItsSendersFault) {
   for (const int dropped : {0, 1}) {
     const Error error = BarePeer().failure_after({Dropped{dropped, {ErrorCode::kPeerLost, "it was killed"}}});
-    EXPECT_EQ(error.code, ErrorCode::kMismatch);
-    EXPECT_EQ(error.suspect, 1);
+    testing::expect_error(error, ErrorCode::kMismatch, 1);
     const std::string name = "rank " + std::to_string(dropped);
     EXPECT_TRUE(has(error, "rank 1 has dropped " + name + ", which is not optional on rank 0"))
         << error.message;

@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
+#include "base/refusal_testing.h"
 
 namespace deltawire::factor_store_test {
 namespace {
@@ -52,10 +53,7 @@ State with(State state, std::size_t at, T value) {
 void expect_refused(const State& state, ErrorCode code, const std::string& text) {
   FactorStore store = filled();
   const State before = store.save();
-  const auto loaded = store.load(state);
-  ASSERT_FALSE(loaded) << text;
-  EXPECT_EQ(loaded.error().code, code) << loaded.error().message;
-  EXPECT_NE(loaded.error().message.find(text), std::string::npos) << loaded.error().message;
+  testing::expect_refused(store.load(state), code, text);
   EXPECT_TRUE(store.save() == before);
 }
 
@@ -81,9 +79,7 @@ TEST(FactorState, CutOrChangedIsRefused) {
   const State state = filled().save();
   for (std::size_t length = 0; length < state.size(); ++length) {
     FactorStore store = new_store();
-    const auto loaded = store.load(Bytes(state).first(length));
-    ASSERT_FALSE(loaded) << length;
-    EXPECT_EQ(loaded.error().code, ErrorCode::kTruncated) << length;
+    testing::expect_refused(store.load(Bytes(state).first(length)), ErrorCode::kTruncated);
   }
   for (std::size_t at = 0; at < state.size(); ++at) {
     State changed = state;

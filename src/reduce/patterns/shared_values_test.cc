@@ -14,6 +14,7 @@
 #include "base/float16.h"
 #include "base/little_endian.h"
 #include "base/random.h"
+#include "base/refusal_testing.h"
 #include "reduce/forwarding_transport_testing.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/rank_threads_testing.h"
@@ -301,10 +302,8 @@ void expect_refused(const std::string& codec, Liar::Lie lie, ErrorCode code = Er
                                                    : std::make_unique<Sharing>(inner, std::move(areas[own]));
     Model model(rank, 0);
     const Values before = model.values;
-    const auto report = direct(codec)->all_reduce(model.tensors, {0, 0, true}, *transport, in_seconds(20));
-    ASSERT_FALSE(report) << codec;
-    EXPECT_EQ(report.error().code, code) << report.error().message;
-    EXPECT_EQ(report.error().suspect, 1) << report.error().message;
+    testing::expect_refused(
+        direct(codec)->all_reduce(model.tensors, {0, 0, true}, *transport, in_seconds(20)), code, 1);
     EXPECT_TRUE(same_bits(model.values, before));
   });
 }
@@ -323,11 +322,9 @@ TEST(SharedValues, MemoryThatCannotBeMappedIsAnErrorThatSaysWhatToDo) {
   run_ranks(2, {}, [&](int rank, Transport& inner) {
     Sharing transport(inner, std::move(areas[static_cast<std::size_t>(rank)]));
     Model model(rank, 0);
-    const auto report = direct("fp32")->all_reduce(model.tensors, {0, 0, true}, transport, in_seconds(20));
-    ASSERT_FALSE(report);
-    EXPECT_EQ(report.error().code, ErrorCode::kSystem) << report.error().message;
-    EXPECT_EQ(report.error().suspect, 0);
-    EXPECT_NE(report.error().message.find("DELTAWIRE_SHARED_MEMORY=off"), std::string::npos);
+    testing::expect_refused(
+        direct("fp32")->all_reduce(model.tensors, {0, 0, true}, transport, in_seconds(20)),
+        ErrorCode::kSystem, 0, {"DELTAWIRE_SHARED_MEMORY=off"});
   });
 }
 

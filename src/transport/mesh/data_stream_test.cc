@@ -270,9 +270,8 @@ TEST(DataReceiver, AMessageLongerThanItsReceiveIsAnErrorAndNothingIsWritten) {
       EXPECT_EQ(receive.done, length == kCapacity) << there;
       if (length > kCapacity) {
         ASSERT_EQ(step.kind, StreamStep::Kind::kFailed) << there;
-        EXPECT_EQ(step.failure.code, ErrorCode::kLimit);
-        EXPECT_EQ(step.failure.suspect, 2);
-        EXPECT_NE(step.failure.text().find("of 101 bytes with tag 7, but at most 100"), std::string::npos);
+        testing::expect_error(step.failure, ErrorCode::kLimit, 2,
+                              {"of 101 bytes with tag 7, but at most 100"});
       }
       const std::size_t written = length == kCapacity ? kCapacity : 0;
       EXPECT_EQ(std::ranges::count(memory, std::byte{0xEE}),
@@ -335,8 +334,7 @@ TEST(DataReceiver, GarbageIsCorruptAtItsFirstHeader) {
   DataReceiver receiver(2, link, blocks, kNoPatience);
   const StreamStep step = drain(receiver, link);
   ASSERT_EQ(step.kind, StreamStep::Kind::kFailed);
-  EXPECT_EQ(step.failure.code, ErrorCode::kCorrupt);
-  EXPECT_EQ(step.failure.suspect, 2);
+  testing::expect_error(step.failure, ErrorCode::kCorrupt, 2);
 }
 
 }  // namespace

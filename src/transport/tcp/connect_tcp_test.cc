@@ -1,6 +1,7 @@
 // How TCP meshes connect, and the errors if they can't.
 #include <atomic>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::connect_tcp_test {
@@ -11,12 +12,8 @@ TEST(ConnectTcp, ARankWithAnotherTokenGetsAnErrorThatSaysSo) {
     options.connect_timeout = 5s;
     if (rank == 1) options.token = token_of(8);
   });
-  ASSERT_FALSE(outcomes[0].has_value());
-  EXPECT_EQ(outcomes[0].error().code, ErrorCode::kTimeout);
-  EXPECT_TRUE(has(outcomes[0].error(), "token")) << outcomes[0].error().message;
-  ASSERT_FALSE(outcomes[1].has_value());
-  EXPECT_EQ(outcomes[1].error().code, ErrorCode::kUnauthorized);
-  EXPECT_EQ(outcomes[1].error().suspect, 0);
+  testing::expect_refused(outcomes[0], ErrorCode::kTimeout, "token");
+  testing::expect_refused(outcomes[1], ErrorCode::kUnauthorized, 0);
 }
 
 TEST(ConnectTcp, ANameWithoutAnAddressIsTriedUntilTheTimeIsOver) {
@@ -32,9 +29,7 @@ TEST(ConnectTcp, ANameWithoutAnAddressIsTriedUntilTheTimeIsOver) {
     const auto outcome = connect_tcp(std::move(all.listeners[1]), options);
     ASSERT_FALSE(outcome.has_value());
     EXPECT_GE(Clock::now() - begun, 2s);
-    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout) << outcome.error().message;
-    EXPECT_EQ(outcome.error().suspect, 0);
-    EXPECT_TRUE(has(outcome.error(), "rank0.invalid:29600")) << outcome.error().message;
+    testing::expect_refused(outcome, ErrorCode::kTimeout, 0, {"rank0.invalid:29600"});
   }
   Listeners all = listen_all(2);
   all.endpoints[0].host = "localhost";
@@ -48,10 +43,7 @@ TEST(ConnectTcp, TheRankWithOtherSettingsThanMostIsNamedByAll) {
       options.settings = rank == odd ? "codec=qsgd" : "codec=3lc";
     });
     for (const auto& outcome : outcomes) {
-      ASSERT_FALSE(outcome.has_value());
-      EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
-      EXPECT_EQ(outcome.error().suspect, odd) << outcome.error().message;
-      EXPECT_TRUE(has(outcome.error(), " and 2 others have \"codec=3lc\"")) << outcome.error().message;
+      testing::expect_refused(outcome, ErrorCode::kMismatch, odd, {" and 2 others have \"codec=3lc\""});
     }
   }
 }
@@ -62,9 +54,8 @@ TEST(ConnectTcp, OtherSettingsAreNamedWhereARankNeverComes) {
     MeshOptions options = mesh_options(rank, all.endpoints);
     options.connect_timeout = 3s;
     options.settings = rank == 0 ? "codec=qsgd" : "codec=3lc";
-    const auto outcome = connect_tcp(std::move(all.listeners[static_cast<std::size_t>(rank)]), options);
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
+    testing::expect_refused(connect_tcp(std::move(all.listeners[static_cast<std::size_t>(rank)]), options),
+                            ErrorCode::kMismatch);
   });
 }
 
@@ -77,11 +68,8 @@ TEST(ConnectTcp, TheCallerMayInterruptIt) {
     options.endpoints.push_back({"127.0.0.1", 9});
     int asked = 0;
     if (rank == 1) options.interrupted = [&asked] { return ++asked == 5; };
-    const auto outcome = connect_tcp(std::move(all.listeners[static_cast<std::size_t>(rank)]), options);
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kAborted) << outcome.error().message;
-    EXPECT_EQ(outcome.error().suspect, 1);
-    EXPECT_TRUE(has(outcome.error(), "rank 1 was interrupted")) << outcome.error().message;
+    testing::expect_refused(connect_tcp(std::move(all.listeners[static_cast<std::size_t>(rank)]), options),
+                            ErrorCode::kAborted, 1, {"rank 1 was interrupted"});
   });
   EXPECT_LT(Clock::now() - start, 20s) << "the time to connect was longer";
 }
@@ -95,12 +83,8 @@ TEST(ConnectTcp, AMeshHasTheEpochOfAllItsRanks) {
   outcomes =
       connect_all(listen_all(2), [](int rank, MeshOptions& options) { options.epoch = rank == 0 ? 9 : 10; });
   for (const int rank : {0, 1}) {
-    const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch);
-    EXPECT_EQ(outcome.error().suspect, 1 - rank);
-    EXPECT_TRUE(has(outcome.error(), "epoch 9") && has(outcome.error(), "epoch 10"))
-        << outcome.error().message;
+    testing::expect_refused(outcomes[static_cast<std::size_t>(rank)], ErrorCode::kMismatch, 1 - rank,
+                            {"epoch 9", "epoch 10"});
   }
 }
 
@@ -119,11 +103,7 @@ TEST(ConnectTcp, ARankThatGivesUpTellsAllOthersWhy) {
     }
     const auto outcome = connect_tcp(std::move(all.listeners[at]), options);
     ++failed;
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
-    EXPECT_EQ(outcome.error().suspect, 3) << outcome.error().message;
-    EXPECT_TRUE(has(outcome.error(), "codec=3lc") && has(outcome.error(), "codec=qsgd"))
-        << outcome.error().message;
+    testing::expect_refused(outcome, ErrorCode::kMismatch, 3, {"codec=3lc", "codec=qsgd"});
   });
   EXPECT_LT(Clock::now() - start, 30s) << "half of the time to connect: they did not wait for it";
 }
@@ -144,9 +124,7 @@ TEST(ConnectTcp, AnExitReasonReachesTheConnectedRanks) {
   }();
   for (const int rank : {0, 1, 2}) {
     const Error& error = outcomes[static_cast<std::size_t>(rank)].error();
-    EXPECT_EQ(error.code, ErrorCode::kTimeout) << error.message;
-    EXPECT_EQ(error.suspect, 3) << error.message;
-    EXPECT_TRUE(has(error, "rank 0 found no connection in 5000 ms")) << error.message;
+    testing::expect_error(error, ErrorCode::kTimeout, 3, {"rank 0 found no connection in 5000 ms"});
   }
 }
 
@@ -156,8 +134,7 @@ TEST(ConnectTcp, MissingRanksAreListed) {
   options.connect_timeout = 300ms;
   all.listeners[0].reset();  // refuses; the others listen but never connect
   const auto result = connect_tcp(std::move(all.listeners[2]), options);
-  ASSERT_FALSE(result.has_value());
-  EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
+  testing::expect_refused(result, ErrorCode::kTimeout);
   for (const char* part : {"rank 0 (127.0.0.1:", "rank 1 (", "rank 3 ("}) {
     EXPECT_TRUE(has(result.error(), part)) << result.error().message;
   }

@@ -128,8 +128,7 @@ TEST(Door, AnotherTokenIsTurnedAway) {
     DoorOptions other = options_of(encryption);
     other.token[3] ^= std::byte{1};
     const Ends ends = connected(*door, door->endpoint(), other, 500ms);
-    ASSERT_FALSE(ends.caller);
-    EXPECT_EQ(ends.caller.error().code, ErrorCode::kUnauthorized) << ends.caller.error().message;
+    testing::expect_refused(ends.caller, ErrorCode::kUnauthorized);
     EXPECT_FALSE(ends.host);
   }
 }

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh_testing.h"
 #include "transport/tcp/relay_testing.h"
 #include "transport/tls/tls_context.h"
@@ -74,10 +75,7 @@ TEST(Encryption, AManInTheMiddleChangesNothing) {
       continue;
     }
     EXPECT_EQ(found, 0);
-    ASSERT_FALSE(got.has_value());
-    EXPECT_EQ(got.error().code, ErrorCode::kCorrupt) << got.error().message;
-    EXPECT_EQ(got.error().suspect, 1);
-    EXPECT_TRUE(has(got.error(), "were changed, repeated or left out on the way")) << got.error().message;
+    testing::expect_refused(got, ErrorCode::kCorrupt, 1, {"were changed, repeated or left out on the way"});
     EXPECT_EQ(senders.code, ErrorCode::kCorrupt) << senders.message;
   }
 }
@@ -174,9 +172,7 @@ TEST(Encryption, AllRanksHearOfTheOneWithAnotherSetting) {
     if (rank == 2) options.encryption = Encryption::kOff;
   });
   for (const Outcome& outcome : ranks) {
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
-    EXPECT_TRUE(has(outcome.error(), "rank 2 has encryption=\"off\"")) << outcome.error().message;
+    testing::expect_refused(outcome, ErrorCode::kMismatch, "rank 2 has encryption=\"off\"");
   }
 }
 
@@ -235,11 +231,7 @@ TEST(Encryption, ASilentListenerIsNamedAtTheTimeout) {
   const Deadline start = Clock::now();
   const auto outcome = connect_tcp(std::move(all.listeners[1]), options);
   EXPECT_LT(Clock::now() - start, 10s);
-  ASSERT_FALSE(outcome.has_value());
-  EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
-  EXPECT_EQ(outcome.error().suspect, 0);
-  EXPECT_TRUE(has(outcome.error(), "rank 0 takes the connection and says nothing"))
-      << outcome.error().message;
+  testing::expect_refused(outcome, ErrorCode::kTimeout, 0, {"rank 0 takes the connection and says nothing"});
 }
 
 // A peer that falls silent in the middle of TLS's handshake keeps no real rank out.
@@ -270,9 +262,7 @@ TEST(Encryption, HalfAHandshakeKeepsNobodyWaiting) {
 TEST(Encryption, RequiredNeedsAToken) {
   for (const Outcome& outcome :
        connect_encrypted(listen_all(2), [](int, MeshOptions& options) { options.token = {}; })) {
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_TRUE(has(outcome.error(), "needs a token")) << outcome.error().message;
+    testing::expect_refused(outcome, ErrorCode::kInvalidArgument, "needs a token");
   }
 }
 

@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh_testing.h"
 #include "transport/tcp/long_line.h"
 #include "transport/tcp/roll_call.h"
@@ -127,10 +128,7 @@ TEST(MoreStreams, ARankThatDiesIsLostWithAllOfThem) {
   std::vector<std::byte> got(1000);
   const Handle receive = ranks[0]->post_recv(1, 1, got);
   ranks[1].reset();
-  const auto outcome = ranks[0]->wait(receive, soon());
-  ASSERT_FALSE(outcome.has_value());
-  EXPECT_EQ(outcome.error().code, ErrorCode::kPeerLost);
-  EXPECT_EQ(outcome.error().suspect, 1);
+  testing::expect_refused(ranks[0]->wait(receive, soon()), ErrorCode::kPeerLost, 1);
 }
 
 TEST(RollCall, WaitsForTheStreamsThatTheOtherEndHasDialed) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh/settings.h"
 #include "transport/tcp/address.h"
 
@@ -59,16 +60,13 @@ TEST(PeerTable, EachFieldIsCompared) {
            {[](Claims& h) { h.epoch = 7 + (1u << 31); }, "membership epoch 2147483655"},
        }) {
     const Error error = verdict_on(change);
-    EXPECT_EQ(error.code, ErrorCode::kMismatch) << says;
-    EXPECT_EQ(error.suspect, 2) << says;
-    EXPECT_TRUE(has(error, says)) << error.text();
+    testing::expect_error(error, ErrorCode::kMismatch, 2, {says});
   }
   EXPECT_EQ(verdict_on([](Claims& h) { h.rank = 1; }).suspect, 1);
   for (const std::uint32_t rank : {4u, 0x80000000u, 0xFFFFFFFFu}) {
     const Error error = verdict_on([rank](Claims& h) { h.rank = rank; });
-    EXPECT_EQ(error.code, ErrorCode::kMismatch);
-    EXPECT_EQ(error.suspect, kNoSuspect);
-    EXPECT_TRUE(has(error, "rank " + std::to_string(rank) + " in the world of 4")) << error.text();
+    testing::expect_error(error, ErrorCode::kMismatch, kNoSuspect,
+                          {"rank " + std::to_string(rank) + " in the world of 4"});
   }
 }
 
@@ -91,8 +89,7 @@ TEST(PeerTable, TheFewestWithOtherSettingsAreNamedByTheWordsThatDiffer) {
   EXPECT_EQ(verdict_on_settings({"a b", "a b", "a b", "a b"}).message, "");
   Error error = verdict_on_settings(
       {"direct(3lc) n=1 x", "direct(3lc) n=2 x", "direct(3lc) n=2 x", "direct(3lc) n=2 x"});
-  EXPECT_EQ(error.code, ErrorCode::kMismatch);
-  EXPECT_EQ(error.suspect, 0);
+  testing::expect_error(error, ErrorCode::kMismatch, 0);
   EXPECT_EQ(error.text(), R"(rank 0 has the settings "n=1", rank 1 and 2 others have "n=2"; start all ranks )"
                           "with the same settings");
   error = verdict_on_settings({"a", "b", "b", "a"});
@@ -151,11 +148,8 @@ TEST(PeerTable, AnotherProcessTakesAPlaceOnlyAfterADeath) {
   std::array<Line, 5> lines;
   ASSERT_TRUE(lines[0].join(peer_table, Claims::Stream::kData, 5));
   ASSERT_TRUE(lines[1].join(peer_table, Claims::Stream::kControl, 5));
-  const Status twice = lines[2].join(peer_table, Claims::Stream::kData, 6);
-  ASSERT_FALSE(twice.has_value());
-  EXPECT_EQ(twice.error().code, ErrorCode::kMismatch);
-  EXPECT_EQ(twice.error().suspect, 2);
-  EXPECT_TRUE(has(twice.error(), "two processes call themselves rank 2")) << twice.error().text();
+  testing::expect_refused(lines[2].join(peer_table, Claims::Stream::kData, 6), ErrorCode::kMismatch, 2,
+                          {"two processes call themselves rank 2"});
   lines[0].ends[1].reset();
   lines[1].ends[1].reset();
   ASSERT_TRUE(lines[3].join(peer_table, Claims::Stream::kControl, 6));
@@ -175,13 +169,11 @@ TEST(PeerTable, AProblemComesWithItsCodeAndItsSuspect) {
     });
   };
   Error error = problem(17, 3, "out\nof paper");
-  EXPECT_EQ(error.code, ErrorCode::kSystem);
-  EXPECT_EQ(error.suspect, 3);
+  testing::expect_error(error, ErrorCode::kSystem, 3);
   EXPECT_EQ(error.text(), "rank 2 reports: out of paper");
   EXPECT_EQ(error.reporter, 2);
   error = problem(99, Claims::kNobody, "rank 2 is odd");
-  EXPECT_EQ(error.code, ErrorCode::kAborted);
-  EXPECT_EQ(error.suspect, 2);
+  testing::expect_error(error, ErrorCode::kAborted, 2);
   EXPECT_EQ(error.text(), "rank 2 is odd");
   EXPECT_EQ(error.reporter, 2);
   EXPECT_EQ(problem(99, Claims::kNobody, "rank 0 is odd").text(), "rank 2 reports: rank 0 is odd");

@@ -2,6 +2,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh_testing.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/handshake.h"
@@ -115,13 +116,8 @@ TEST(Rendezvous, AMissingRank0IsNamed) {
     empty = (*listener)->endpoint();
   }
   const Process late{.rank = 2, .world_size = 3, .settings = {}, .timeout = 2000ms};
-  const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options_of(late, empty));
-  ASSERT_FALSE(outcome.has_value());
-  EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
-  EXPECT_EQ(outcome.error().suspect, 0);
-  EXPECT_TRUE(
-      has(outcome.error(), "rank 2 found nobody in 2000 ms at 127.0.0.1:" + std::to_string(empty.port)))
-      << outcome.error().message;
+  testing::expect_refused(connect_tcp(*listen_tcp("127.0.0.1"), options_of(late, empty)), ErrorCode::kTimeout,
+                          0, {"rank 2 found nobody in 2000 ms at 127.0.0.1:" + std::to_string(empty.port)});
 }
 
 TEST(Rendezvous, WhoDoesNotComeIsNamedByAll) {
@@ -132,11 +128,8 @@ TEST(Rendezvous, WhoDoesNotComeIsNamedByAll) {
   const auto outcomes = meet(processes);
   EXPECT_LT(Clock::now() - start, 45s) << "rank 0 tells the others";
   for (const Outcome& outcome : outcomes) {
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
-    EXPECT_EQ(outcome.error().suspect, 2);
-    EXPECT_TRUE(has(outcome.error(), "with rank 2; are they started, with the rendezvous at 127.0.0.1:"))
-        << outcome.error().message;
+    testing::expect_refused(outcome, ErrorCode::kTimeout, 2,
+                            {"with rank 2; are they started, with the rendezvous at 127.0.0.1:"});
   }
 }
 
@@ -147,9 +140,7 @@ TEST(Rendezvous, TwoProcessesOfOneRankAreNamedByAll) {
   const auto outcomes = meet(processes);
   EXPECT_LT(Clock::now() - start, 25s);
   for (const Outcome& outcome : outcomes) {
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
-    EXPECT_TRUE(has(outcome.error(), "two processes call themselves rank 1")) << outcome.error().message;
+    testing::expect_refused(outcome, ErrorCode::kMismatch, "two processes call themselves rank 1");
   }
 }
 
@@ -162,27 +153,21 @@ TEST(Rendezvous, OtherSettingsAndWorldsAreNamedByAll) {
       processes[2].settings = "lr=1";
     }
     for (const Outcome& outcome : meet(processes)) {
-      ASSERT_FALSE(outcome.has_value());
-      EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
-      EXPECT_TRUE(has(outcome.error(), world ? "a world of" : "lr=1")) << outcome.error().message;
+      testing::expect_refused(outcome, ErrorCode::kMismatch, world ? "a world of" : "lr=1");
     }
   }
 }
 
 TEST(Rendezvous, AListenerOnAllAddressesCanNotBeAnnounced) {
   const Process member{.rank = 1, .world_size = 2, .settings = {}};
-  const auto outcome = connect_tcp(*listen_tcp("0.0.0.0"), options_of(member, {"127.0.0.1", 9}));
-  ASSERT_FALSE(outcome.has_value());
-  EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_TRUE(has(outcome.error(), "0.0.0.0")) << outcome.error().message;
+  testing::expect_refused(connect_tcp(*listen_tcp("0.0.0.0"), options_of(member, {"127.0.0.1", 9})),
+                          ErrorCode::kInvalidArgument, "0.0.0.0");
 }
 
 TEST(Rendezvous, IsRefusedTogetherWithEndpoints) {
   MeshOptions options = mesh_options(0, {{"127.0.0.1", 1}, {"127.0.0.1", 2}});
   options.rendezvous = Endpoint{"127.0.0.1", 1};
-  const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options);
-  ASSERT_FALSE(outcome.has_value());
-  EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
+  testing::expect_refused(connect_tcp(*listen_tcp("127.0.0.1"), options), ErrorCode::kInvalidArgument);
 }
 
 // Rank 0 gives up because of rank 1, whose streams, which `come` returns, are open as long.
@@ -193,11 +178,8 @@ void expect_failure(int world_size, std::chrono::milliseconds timeout, ErrorCode
   const Endpoint rendezvous = (*listener)->endpoint();
   std::thread host([&] {
     const Process first{.rank = 0, .world_size = world_size, .settings = {}, .timeout = timeout};
-    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, code) << outcome.error().message;
-    EXPECT_EQ(outcome.error().suspect, 1);
-    EXPECT_TRUE(has(outcome.error(), words)) << outcome.error().message;
+    testing::expect_refused(connect_tcp(std::move(*listener), options_of(first, rendezvous)), code, 1,
+                            {words});
   });
   const std::vector<Stranger> streams = come(rendezvous);
   host.join();

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "base/refusal_testing.h"
+
 namespace deltawire::roll_call_test {
 namespace {
 
@@ -75,10 +77,7 @@ TEST(RollCall, WhoComesAgainSaysAndHearsItAgain) {
 TEST(RollCall, AnythingElseIsCorruptAndNamesTheRank) {
   Rank rank;
   rank.hear(2, "x");
-  const Status status = rank.call.advance(rank.sockets, rank.streams);
-  ASSERT_FALSE(status.has_value());
-  EXPECT_EQ(status.error().code, ErrorCode::kCorrupt);
-  EXPECT_EQ(status.error().suspect, 2);
+  testing::expect_refused(rank.call.advance(rank.sockets, rank.streams), ErrorCode::kCorrupt, 2);
 }
 
 // Two ranks on both ends of a Unix socket, which may share memory or not, as those of older versions.
@@ -157,10 +156,8 @@ TEST(RollCall, ALowerRankSharesOnlyWhatItWasOffered) {
   TwoRanks ranks(Shares::kRings, Shares::kNothing);
   const std::byte shared{'M'};
   ASSERT_EQ(ranks.lower.sockets[1].data.send(Bytes(&shared, 1)).bytes, 1u);
-  const Status status = ranks.higher.call.advance(ranks.higher.sockets, ranks.higher.streams);
-  ASSERT_FALSE(status.has_value());
-  EXPECT_EQ(status.error().code, ErrorCode::kCorrupt);
-  EXPECT_EQ(status.error().suspect, 0);
+  testing::expect_refused(ranks.higher.call.advance(ranks.higher.sockets, ranks.higher.streams),
+                          ErrorCode::kCorrupt, 0);
 }
 
 TEST(RollCall, OneRankAloneNeedsNobody) {

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/refusal_testing.h"
 #include "transport/mesh_testing.h"
 #include "transport/tcp/relay_testing.h"
 
@@ -236,12 +237,8 @@ TEST(Strangers, LearnNothing) {
   std::thread rank0([&] {
     MeshOptions options = mesh_options(0, all.endpoints);
     options.connect_timeout = 6s;
-    const auto result = connect_tcp(std::move(all.listeners[0]), options);
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
-    EXPECT_EQ(result.error().suspect, 1);
-    EXPECT_TRUE(has(result.error(), "rank 1")) << result.error().message;
-    EXPECT_TRUE(has(result.error(), "2 connections came with another token")) << result.error().message;
+    testing::expect_refused(connect_tcp(std::move(all.listeners[0]), options), ErrorCode::kTimeout, 1,
+                            {"rank 1", "2 connections came with another token"});
   });
   EXPECT_TRUE(garbler.was_hung_up_on()) << "without a byte of answer";
   EXPECT_EQ(knower.hear(sizeof(Nonce)).size(), sizeof(Nonce));
@@ -259,10 +256,7 @@ TEST(Strangers, AnImpostorLearnsNothingAndIsNotBelieved) {
   for (std::size_t i = 0; i < options.token.size(); ++i)
     options.token[i] = static_cast<std::byte>(i * 37 + 11);
   std::thread rank1([&] {
-    const auto result = connect_tcp(std::move(all.listeners[1]), options);
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kUnauthorized) << result.error().message;
-    EXPECT_EQ(result.error().suspect, 0);
+    testing::expect_refused(connect_tcp(std::move(all.listeners[1]), options), ErrorCode::kUnauthorized, 0);
   });
   std::vector<std::byte> heard;
   for (int i = 0; i < 2; ++i) {
@@ -292,10 +286,7 @@ TEST(Strangers, ARankThatDiesInTheHandshakeIsLostAndNoStranger) {
     std::thread rank1([&, endpoints = std::vector{dying->endpoint, all.endpoints[1]}] {
       MeshOptions options = mesh_options(1, endpoints);
       options.connect_timeout = 3s;
-      const auto result = connect_tcp(std::move(all.listeners[1]), options);
-      ASSERT_FALSE(result.has_value());
-      EXPECT_EQ(result.error().code, ErrorCode::kPeerLost) << result.error().message;
-      EXPECT_EQ(result.error().suspect, 0);
+      testing::expect_refused(connect_tcp(std::move(all.listeners[1]), options), ErrorCode::kPeerLost, 0);
     });
     {
       std::optional<Stranger> connection(std::in_place, dying->fd);
@@ -357,9 +348,7 @@ TEST(Strangers, AProofPassedOnToAnotherRankIsRefused) {
   });
   between.join();
   for (const int rank : {1, 2}) {
-    const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
+    testing::expect_refused(outcomes[static_cast<std::size_t>(rank)], ErrorCode::kMismatch);
   }
 }
 
@@ -370,11 +359,8 @@ TEST(Strangers, ARankThatVanishesAfterItsHandshakeIsNamed) {
   std::thread rank0([&] {
     MeshOptions options = mesh_options(0, all.endpoints);
     options.connect_timeout = 60s;
-    const auto result = connect_tcp(std::move(all.listeners[0]), options);
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kPeerLost) << result.error().message;
-    EXPECT_EQ(result.error().suspect, 1);
-    EXPECT_TRUE(has(result.error(), "rank 2 (")) << result.error().message;
+    testing::expect_refused(connect_tcp(std::move(all.listeners[0]), options), ErrorCode::kPeerLost, 1,
+                            {"rank 2 ("});
     EXPECT_LT(Clock::now() - start, 30s) << "half of the time to connect: it did not wait for it";
   });
   std::vector<Stranger> streams;

@@ -1,12 +1,24 @@
-"""examples/weights: what they print, and that all weights are the trainer's."""
+"""examples/weights: what they print, and that all weights are the trainer's. Those of live weights
+compare all weights themselves."""
 
 import re
 from pathlib import Path
 
+import pytest
 from programs import output_of
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "examples" / "weights"
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "weights"
+LIVE = {
+    "vllm_live.py": {"a server at version 3, which read #,### bytes from the trainer": 2}
+    | {"a server at version 3, which read #,### bytes from a server": 2},
+    "verl_live.py": {"a rollout at version 2, which read #,### bytes": 2},
+}
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_live_weights(name: str) -> None:
+    lines = re.sub(r"\d+,\d{3}", "#,###", output_of(FOLDER / name)).splitlines()
+    assert {line: lines.count(line) for line in lines} == LIVE[name]
 
 
 def test_replicas() -> None:

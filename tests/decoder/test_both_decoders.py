@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from broken_parts import broken_parts, encoded, file_of
 from file_writing import coded, file_header, frame
+from refusals import raised
 from spec_codecs import CODECS
 from spec_decoder import DecodeError, decode_file
 
@@ -78,8 +79,5 @@ def test_name_the_same_fault_of_a_frame(field: str) -> None:
     for value in FIELDS[field]:
         part = [coded(0, 5, [b"\0\x79"], (ONE,))]
         file = file_header(spec, (5,)) + frame(spec, 5, part, **{field: value})
-        with pytest.raises(DecodeError) as refused:
-            decode_file(file)
-        with pytest.raises(deltawire.DeltawireError) as refused_by_the_library:
-            deltawire.decode(file)
-        assert refused.value.kind == refused_by_the_library.value.code
+        refused = raised(DecodeError, decode_file, file)
+        assert refused.kind == raised(deltawire.DeltawireError, deltawire.decode, file).code

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from file_writing import bare, coded, file_header, frame
+from refusals import raised
 from spec_codecs import BASELINES, CODECS
 from spec_decoder import DecodeError, decode_file, parse_frame
 from spec_hashes import crc32c, xxh64
@@ -50,9 +51,7 @@ SMALL = small_files()
 
 def refusal(data: bytes) -> str:
     """Give the kind of error with which a file is refused; fail if it isn't."""
-    with pytest.raises(DecodeError) as caught:
-        decode_file(data)
-    return caught.value.kind
+    return raised(DecodeError, decode_file, data).kind
 
 
 # Good files.
@@ -225,6 +224,5 @@ CODED = coded(0, 5, [b"\0\x79"], (ONE,))[0]
 )
 def test_refused_segments(segments: list[tuple[bytes, list[bytes]]]) -> None:
     """Segments that break a rule, behind a good checksum."""
-    with pytest.raises(DecodeError) as caught:
-        parse_frame(frame(b"3lc:s=1,mode=auto,runs=on", 5, segments))
-    assert caught.value.kind == "Corrupt"
+    caught = raised(DecodeError, parse_frame, frame(b"3lc:s=1,mode=auto,runs=on", 5, segments))
+    assert caught.kind == "Corrupt"

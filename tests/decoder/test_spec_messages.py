@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import raised
 from spec_codecs import BASELINES, CODECS
 from spec_decoder import parse_file_header, parse_frame
 from spec_hashes import DecodeError, crc32c
@@ -69,9 +70,7 @@ def test_golden_message(path: Path) -> None:
         replace(expected, tensors=expected.tensors | {"none": (0, 4)}),
         replace(expected, dtypes=expected.dtypes | {"none": 2}),
     ):
-        with pytest.raises(DecodeError) as caught:
-            decode_message(path.read_bytes(), changed)
-        assert caught.value.kind == "Mismatch"
+        assert raised(DecodeError, decode_message, path.read_bytes(), changed).kind == "Mismatch"
 
 
 def test_some_have_bare_segments() -> None:
@@ -122,6 +121,5 @@ def test_version_1_has_no_runs_and_no_16_bits() -> None:
         head = int.from_bytes(data[8:12], "little")
         data[4] = 1
         data[16:20] = crc32c(bytes(data[20:head]), crc32c(bytes(data[:16]))).to_bytes(4, "little")
-        with pytest.raises(DecodeError) as caught:
-            decode_message(bytes(data), expected_of(stem, 300))
-        assert caught.value.kind == "Corrupt"
+        caught = raised(DecodeError, decode_message, bytes(data), expected_of(stem, 300))
+        assert caught.kind == "Corrupt"

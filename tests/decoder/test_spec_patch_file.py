@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import spec_patch_file
 from deltawire import patches as deltawire_patches
+from refusals import raised
 from spec_hashes import DecodeError
 
 FILES = Path(__file__).resolve().parents[1] / "golden" / "patch_files"
@@ -120,9 +121,7 @@ def rewritten(file: bytes, change: dict) -> bytes:
 def test_what_the_page_refuses(change: dict, kind: str) -> None:
     """Each with the error that the page names."""
     patch, old, _ = files("same_header")
-    with pytest.raises(DecodeError) as refused:
-        spec_patch_file.apply(rewritten(patch, change), old)
-    assert refused.value.kind == kind
+    assert raised(DecodeError, spec_patch_file.apply, rewritten(patch, change), old).kind == kind
 
 
 def test_another_old_model_is_a_mismatch() -> None:
@@ -131,6 +130,4 @@ def test_another_old_model_is_a_mismatch() -> None:
     for name in ("w", "gone"):
         at = old.index(spec_patch_file.read(old).tensors[name].data)
         other = old[:at] + bytes([old[at] ^ 1]) + old[at + 1 :]
-        with pytest.raises(DecodeError) as refused:
-            spec_patch_file.apply(patch, other)
-        assert refused.value.kind == "Mismatch"
+        assert raised(DecodeError, spec_patch_file.apply, patch, other).kind == "Mismatch"

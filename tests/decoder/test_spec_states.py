@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import spec_states
+from refusals import raised
 from spec_hashes import DecodeError, crc32c
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "golden"))
@@ -92,9 +93,7 @@ def test_damage(name: str) -> None:
     state = read(name)
     newer = bytearray(state)
     struct.pack_into("<I", newer, 8, 2)
-    with pytest.raises(DecodeError) as caught:
-        READERS[name](bytes(newer))
-    assert caught.value.kind == "UnsupportedVersion"
+    assert raised(DecodeError, READERS[name], bytes(newer)).kind == "UnsupportedVersion"
     for at in range(0, len(state), 97):
         flipped = state[:at] + bytes([state[at] ^ 16]) + state[at + 1 :]
         for damaged in (state[:at], flipped):
@@ -105,9 +104,8 @@ def test_damage(name: str) -> None:
 def test_bytes_beyond() -> None:
     """A good checksum doesn't make up for bytes that belong to nothing."""
     body = read("worker")[:-4] + bytes(3)
-    with pytest.raises(DecodeError) as caught:
-        spec_states.worker_state(body + struct.pack("<I", crc32c(body)))
-    assert caught.value.kind == "Corrupt"
+    caught = raised(DecodeError, spec_states.worker_state, body + struct.pack("<I", crc32c(body)))
+    assert caught.kind == "Corrupt"
 
 
 def test_the_pages_example_of_a_layout_hash() -> None:

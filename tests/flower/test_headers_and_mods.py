@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 import pytest
+from refusals import raised
 
 pytest.importorskip(
     "flwr", reason="Flower is not installed: pip install -r requirements-flower.txt"
@@ -104,9 +105,7 @@ def harmless(message, context, call_next):
 )  # fmt: skip
 def test_a_form_that_no_record_has_is_refused(also):
     layout = ModelLayout((TensorLayout("w", (2,)),), also)
-    with pytest.raises(deltawire.DeltawireError) as refused:
-        records.RecordForm.of(layout)
-    assert refused.value.code == "Corrupt"
+    assert raised(deltawire.DeltawireError, records.RecordForm.of, layout).code == "Corrupt"
 
 
 def tampered_download(change):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from planted_images import write_cifar10
+from refusals import raised
 
 pytest.importorskip("torch")
 pytest.importorskip("deltawire.torch")
@@ -67,9 +68,7 @@ def tiny(image_folder: Path, out: Path, *more: str) -> list[str]:
 def test_wrong_usage_is_one_line_and_exit_2(
     arguments: list[str], part: str, capsys: pytest.CaptureFixture
 ):
-    with pytest.raises(SystemExit) as caught:
-        parse(arguments)
-    assert caught.value.code == 2
+    assert raised(SystemExit, parse, arguments).code == 2
     told = capsys.readouterr()
     assert part in told.err
     assert len(told.err.splitlines()) == 1

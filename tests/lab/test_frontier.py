@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from refusals import raised
 
 from lab.data.images import DataError
 from lab.probes.frontier import __main__ as program
@@ -177,9 +178,7 @@ def test_what_is_refused(folder: Path, capsys: pytest.CaptureFixture) -> None:
         ["--step-ms", "3", "--step-words", "a guess"],
         ["--add", "rows.json", "--step-ms", "0", "--step-words", "a guess"],
     ):
-        with pytest.raises(SystemExit) as end:
-            program.parse(bad)
-        assert end.value.code == 2
+        assert raised(SystemExit, program.parse, bad).code == 2
     (folder / "tiny.json").write_text("[]")
     with pytest.raises(DataError, match=r"tiny\.json"):
         results.read(folder / "tiny.json")

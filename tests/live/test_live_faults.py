@@ -18,6 +18,7 @@ import pytest
 from deltawire import DeltawireError, live, weight_store
 from deltawire.weights.live import connection, following, messages, peer, server
 from deltawire.weights.store import download
+from refusals import raised
 
 from tests.live.changing_relay import Relay
 from tests.live.live_pairs import (
@@ -139,9 +140,8 @@ def test_weights_that_are_not_the_base() -> None:
         broken = {name: each.copy() for name, each in served.items()}
         train(model, 1)
         arrive(publisher, subscriber)
-        with pytest.raises(DeltawireError, match="are not version 0.*a snapshot is") as error:
-            subscriber.update()
-        assert error.value.code == "Mismatch" and "from_version" not in str(error.value)
+        error = raised(DeltawireError, subscriber.update, match="are not version 0.*a snapshot is")
+        assert error.code == "Mismatch" and "from_version" not in str(error)
         assert same(served, broken) and subscriber.version is None
         subscriber.wait(1, 20)
         assert subscriber.update() == 1 and same(served, model)
@@ -152,9 +152,8 @@ def test_a_model_of_other_tensors_asks_for_no_snapshot() -> None:
     served["second"] = served["second"].reshape(10, -1)
     with publisher_of(model) as publisher, subscriber_of(served, publisher) as subscriber:
         arrive(publisher, subscriber)
-        with pytest.raises(DeltawireError, match="F16 .10, 200. .*same there$") as error:
-            subscriber.update()
-        assert error.value.code == "Mismatch"
+        error = raised(DeltawireError, subscriber.update, match="F16 .10, 200. .*same there$")
+        assert error.code == "Mismatch"
 
 
 def test_threads_and_connections_are_not_copied(tmp_path) -> None:
@@ -237,9 +236,8 @@ def test_a_silent_server(monkeypatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()
-        with pytest.raises(DeltawireError) as error:
-            peer.Peer(address, SECRETS)
-        assert error.value.code == "Timeout" and time.monotonic() - began < 20
+        error = raised(DeltawireError, peer.Peer, address, SECRETS)
+        assert error.code == "Timeout" and time.monotonic() - began < 20
     with pytest.raises(DeltawireError, match=f"nobody listens at {address}") as error:
         peer.Peer(address, SECRETS)
     assert error.value.code == "PeerLost"

@@ -13,6 +13,7 @@ from deltawire.weights.live.connection import Connection
 from deltawire.weights.live.messages import Place, Placed, Read, Wait
 from deltawire.weights.store.manifest import Manifest, StoredFile, Version
 from deltawire.weights.store.memory import Memory
+from refusals import raised
 
 from tests.live.live_pairs import (
     SECRETS,
@@ -104,9 +105,7 @@ def test_any_bytes_are_a_message_or_an_error() -> None:
     ],
 )
 def test_requests_that_are_none(request_: bytes, code: str) -> None:
-    with pytest.raises(DeltawireError) as error:
-        messages.parse_request(*messages.parse(request_))
-    assert error.value.code == code
+    assert raised(DeltawireError, messages.parse_request, *messages.parse(request_)).code == code
 
 
 def test_a_server_survives_hostile_readers(monkeypatch) -> None:
@@ -263,13 +262,10 @@ def test_what_has_no_deadline_left() -> None:
     call.start()
     waiting = Connection(door.answer(20_000), "the other end")
     call.join()
-    with pytest.raises(DeltawireError, match="the other end is too slow") as error:
-        waiting.receive(1, 0.01)
-    assert error.value.code == "Timeout"
+    error = raised(DeltawireError, waiting.receive, 1, 0.01, match="the other end is too slow")
+    assert error.code == "Timeout"
     lines[0].hang_up()
-    with pytest.raises(DeltawireError) as error:
-        waiting.receive(1, 20)
-    assert error.value.code == "PeerLost"
+    assert raised(DeltawireError, waiting.receive, 1, 20).code == "PeerLost"
 
 
 def test_a_board_tells_runs_apart() -> None:

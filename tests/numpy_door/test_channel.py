@@ -7,6 +7,7 @@ import deltawire
 import numpy as np
 import pytest
 from deltawire.weight_store import Store
+from refusals import raised
 
 
 def gradient(seed: int, shape=(40, 50)) -> np.ndarray:
@@ -218,9 +219,8 @@ def test_arguments_that_can_not_be_meant() -> None:
     ):
         with pytest.raises(kind):
             channel.encode(arrays)
-    with pytest.raises(TypeError, match="'a b' is") as refused:
-        channel.encode({"a\nb": np.zeros(3)})
-    assert "\n" not in str(refused.value)
+    refused = raised(TypeError, channel.encode, {"a\nb": np.zeros(3)}, match="'a b' is")
+    assert "\n" not in str(refused)
     for bad in ({"scale": float("nan")}, {"scale": "1"}, {"step": 1 << 64}):
         with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
             channel.encode({"w": gradient(0)}, **bad)
@@ -245,9 +245,7 @@ def test_arguments_that_can_not_be_meant() -> None:
 
 
 def test_errors_are_one_line_and_rules_may_stand_in_several() -> None:
-    with pytest.raises(ValueError) as refused:
-        deltawire.Channel("3lc\x1b[2J\nrm -r")
-    assert str(refused.value).isprintable()
+    assert str(raised(ValueError, deltawire.Channel, "3lc\x1b[2J\nrm -r")).isprintable()
     channel = deltawire.Channel("""
         conv*: bf16,
         rest int8

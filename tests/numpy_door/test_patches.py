@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from deltawire import DeltawireError, DTypeError, InvalidArgumentError, patches
+from refusals import raised
 
 torch = pytest.importorskip("torch")
 
@@ -75,9 +76,7 @@ def test_a_patch_knows_its_weights() -> None:
     assert refused.value.code == "Mismatch"
     with pytest.raises(DeltawireError, match="was made from weights with the digest"):
         patches.verify(patch, new)
-    with pytest.raises(DeltawireError) as refused:
-        patches.apply(patch[:-1], old)
-    assert refused.value.code == "Truncated"
+    assert raised(DeltawireError, patches.apply, patch[:-1], old).code == "Truncated"
     assert np.array_equal(new, pair("float16")[1])
 
 

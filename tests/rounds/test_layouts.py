@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from deltawire import rounds
 from deltawire.rounds import ModelLayout, TensorLayout
+from refusals import raised
 
 NAMES = [f"block{i // 4}.layer{i % 4}.weight" for i in range(161)]
 
@@ -141,9 +142,7 @@ def test_a_layout_under_another_id_is_refused():
     ],
 )
 def test_a_text_that_is_no_layout_is_refused(text):
-    with pytest.raises(deltawire.DeltawireError) as refused:
-        ModelLayout.from_text(text)
-    assert refused.value.code == "Corrupt"
+    assert raised(deltawire.DeltawireError, ModelLayout.from_text, text).code == "Corrupt"
 
 
 def test_a_state_that_cannot_be_loaded_changes_nothing():
@@ -162,9 +161,8 @@ def test_a_state_that_cannot_be_loaded_changes_nothing():
         ({"pending": state["pending"][:-1]}, "Truncated"),
         ({"pending_round": True}, "InvalidArgument"),
     ):
-        with pytest.raises(deltawire.DeltawireError) as refused:
-            client.load_state({**state, **changes})
-        assert refused.value.code == code, changes
+        refused = raised(deltawire.DeltawireError, client.load_state, {**state, **changes})
+        assert refused.code == code, changes
     for key in state:
         with pytest.raises(deltawire.InvalidArgumentError, match=f"lacks {key}"):
             client.load_state({other: value for other, value in state.items() if other != key})

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from refusals import raised
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -350,9 +351,7 @@ def test_wrong_usage(tree: Path, capsys: pytest.CaptureFixture) -> None:
     assert mutants.main([*root, "--changed", "nothing"]) == 2
     assert "--changed" in capsys.readouterr().err
     for wrong in (["--jobs", "0"], ["--sample", "0"], ["--layer", "toy", "--changed", "main"]):
-        with pytest.raises(SystemExit) as ended:
-            mutants.main([*root, *wrong])
-        assert ended.value.code == 2
+        assert raised(SystemExit, mutants.main, [*root, *wrong]).code == 2
 
 
 @pytest.mark.parametrize(

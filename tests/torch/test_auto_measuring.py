@@ -8,6 +8,7 @@ from deltawire.torch.auto import codec_figures
 from deltawire.torch.auto.measuring import Measuring
 from models import Net, batch, train_step, train_steps, wrapped
 from ranks import results
+from refusals import raised
 from test_auto import measured
 
 
@@ -63,15 +64,13 @@ def fail_to_measure(rank, world_size, report, options):
         codec_figures.Trials.advance = broken
     hook = deltawire.torch.register(model := wrapped(Net(), **options), "auto")
     train_steps(model, rank, range(measured(is_slow=False)))
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        train_step(model, rank, measured(is_slow=False))
-    with pytest.raises(deltawire.DeltawireError) as again:
-        model(batch(rank, 0)[0])
+    caught = raised(deltawire.DeltawireError, train_step, model, rank, measured(is_slow=False))
+    again = raised(deltawire.DeltawireError, model, batch(rank, 0)[0])
     hook.close()
-    return str(caught.value), str(again.value), str(hook.last_error)
+    return str(caught), str(again), str(hook.last_error)
 
 
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}])
 def test_what_fails_on_one_rank_all_hear_of(options):
-    for raised, again, kept in results(fail_to_measure, 2, options):
-        assert raised == again == kept and "rank 1" in raised and "planted" in raised
+    for said, again, kept in results(fail_to_measure, 2, options):
+        assert said == again == kept and "rank 1" in said and "planted" in said

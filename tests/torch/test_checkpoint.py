@@ -10,6 +10,7 @@ import torch.distributed.checkpoint as dcp
 from deltawire.torch.core.checkpoint import in_order_of_ranks, kept_by
 from models import Net, fingerprint, train_step, train_steps, wrapped
 from ranks import results
+from refusals import raised
 
 SPEC = "3lc:s=1.5"
 OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
@@ -47,9 +48,7 @@ def refusal(load):
     code to the others, and Python 3.13 refuses to pickle that."""
     if OLD and sys.version_info >= (3, 13):
         return None
-    with pytest.raises((ValueError, dcp.CheckpointException)) as refused:
-        load()
-    return str(refused.value)
+    return str(raised((ValueError, dcp.CheckpointException), load))
 
 
 def load_by_others(rank, world_size, report, folder):

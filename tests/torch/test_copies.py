@@ -11,6 +11,7 @@ import torch
 from local_rounds import saved
 from models import Net, backward, batch, fingerprint, steps_by, train_step, train_steps, wrapped
 from ranks import results
+from refusals import raised
 
 
 def through_torch_save(model):
@@ -70,14 +71,10 @@ def copy_the_hook(rank, world_size, report):
         assert twin.closed and not hook.closed
         assert twin.metrics()["steps"] == 0 and twin.metrics()["traffic_bytes_sent"] == 0
         for use in (twin.state_dict, lambda twin=twin: twin.load_state_dict(hook.state_dict())):
-            with pytest.raises(deltawire.DeltawireError) as caught:
-                use()
-            texts.append(str(caught.value))
+            texts.append(str(raised(deltawire.DeltawireError, use)))
         other = wrapped(Net())  # a hook can be handed to DDP by hand
         other.register_comm_hook(None, twin.deltawire_hook)
-        with pytest.raises(deltawire.DeltawireError) as caught:
-            backward(other, rank, 0)
-        texts.append(str(caught.value))
+        texts.append(str(raised(deltawire.DeltawireError, backward, other, rank, 0)))
         twin.interrupted()
         twin.close()
     train_step(model, rank, 1)
@@ -113,9 +110,7 @@ def copy_a_trainer(rank, world_size, report):
     trainer = deltawire.torch.LocalSteps(network, optimizer, steps=2, reducer="sbc:p=10%")
     texts = []
     for way in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError) as caught:
-            way(trainer)
-        texts.append(str(caught.value))
+        texts.append(str(raised(TypeError, way, trainer)))
     twin = copy.deepcopy(network)  # the module is the user's own
     steps_by(trainer, network, rank, range(2))
     return texts, trainer.round, fingerprint(twin) != fingerprint(network)

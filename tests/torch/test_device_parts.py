@@ -15,6 +15,7 @@ from deltawire.torch.core.device.parts import DeviceParts
 from host_twin import LIBRARY, HostTwin
 from models import Net, backward, descend, fingerprint, wrapped
 from ranks import AT_ONCE, results, started
+from refusals import raised
 
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
 STEPS = 3
@@ -167,11 +168,10 @@ def killed(rank, world_size, report):
     if rank == 1:
         while True:
             pass
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        backward(model, rank, 3)
+    caught = raised(deltawire.DeltawireError, backward, model, rank, 3)
     after = kept_of(hook.state_dict(), rank, "residuals")
     hook.close()
-    return caught.value.suspect, torch.equal(before, after)
+    return caught.suspect, torch.equal(before, after)
 
 
 def test_a_killed_rank_leaves_no_trace():
@@ -335,19 +335,14 @@ REFUSED = {
 def asked_in_vain(rank, world_size, report):
     texts = []
     for spec in REFUSED:
-        with pytest.raises(deltawire.InvalidArgumentError) as caught:
-            hooked(spec, HostTwin)
-        texts.append(str(caught.value))
-    with pytest.raises(deltawire.InvalidArgumentError) as caught:
-        hooked("3lc", HostTwin, revert="fold")
-    texts.append(str(caught.value))
+        texts.append(str(raised(deltawire.InvalidArgumentError, hooked, spec, HostTwin)))
+    caught = raised(deltawire.InvalidArgumentError, hooked, "3lc", HostTwin, revert="fold")
+    texts.append(str(caught))
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError) as caught:
         patch.setattr(HostTwin, "takes", lambda self, dtype: dtype == torch.float32)
         hooked("3lc", HostTwin, torch.bfloat16)
     texts.append(str(caught.value))
-    with pytest.raises(deltawire.InvalidArgumentError) as caught:
-        hooked("3lc", True)
-    return [*texts, str(caught.value)]
+    return [*texts, str(raised(deltawire.InvalidArgumentError, hooked, "3lc", True))]
 
 
 def test_what_can_not_be_granted_is_refused():
@@ -360,9 +355,8 @@ def test_what_can_not_be_granted_is_refused():
 
 
 def of_two_minds(rank, world_size, report):
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        hooked("3lc", HostTwin if rank else False)
-    return caught.value.code, str(caught.value)
+    caught = raised(deltawire.DeltawireError, hooked, "3lc", HostTwin if rank else False)
+    return caught.code, str(caught)
 
 
 def test_ranks_must_code_alike():

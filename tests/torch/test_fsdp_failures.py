@@ -11,6 +11,7 @@ import torch
 from deltawire.torch.fsdp import groups as fsdp_torch
 from host_twin import WAYS, HostTwin
 from ranks import AT_ONCE, attempted, results, started
+from refusals import raised
 from sharded import Uneven, cut, loss_of, mesh_of, needs_fsdp2, one_after_another, train_step
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -56,13 +57,12 @@ def trained_on_nan(rank, twins):
     if rank == 2:
         poison(model)
     began = time.monotonic()
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        train_step(model, rank, 1)
+    caught = raised(deltawire.DeltawireError, train_step, model, rank, 1)
     assert time.monotonic() - began < LONG / 2, "it took a timeout, not an answer"
-    assert hook.last_error.code == caught.value.code
+    assert hook.last_error.code == caught.code
     assert torch.equal(before, own_residuals(hook)), "a step that failed has left a trace"
     hook.close()
-    return caught.value.code, caught.value.suspect, str(caught.value)
+    return caught.code, caught.suspect, str(caught)
 
 
 def test_what_only_one_row_of_ranks_can_see_is_an_error_on_all(of_four):
@@ -153,9 +153,8 @@ def go_on_with(state, model, rank):
         train_step(model, rank, 2)
     handle.remove()
     model.reset_iter_state()
-    with pytest.raises(deltawire.DeltawireError, match="middle of step 2") as caught:
-        loss_of(model, rank, 2)
-    assert caught.value.code in ("State", "Aborted")  # whoever finds it first tells the others
+    caught = raised(deltawire.DeltawireError, loss_of, model, rank, 2, match="middle of step 2")
+    assert caught.code in ("State", "Aborted")  # whoever finds it first tells the others
     steps = hook.state_dict()["steps"]
     hook.close()
     return steps
@@ -318,9 +317,8 @@ def refuse(rank, world_size, report):
     hook = deltawire.torch.register(model, "fp32")  # nothing is left over of all that
     train_step(model, rank, 0)
     model.leave_out = "factor"
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        train_step(model, rank, 1)
-    seen["reached in part"] = (caught.value.code, str(caught.value))
+    caught = raised(deltawire.DeltawireError, train_step, model, rank, 1)
+    seen["reached in part"] = (caught.code, str(caught))
     hook.close()
     model = cut(Uneven(), mesh)
     hook = deltawire.torch.register(model, "fp32")
@@ -342,13 +340,12 @@ def change(rank, world_size, report):
     model.one = torch.nn.Linear(5, 1)
     with torch.no_grad():
         loss_of(model, rank, 1)  # is nobody's concern
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        train_step(model, rank, 1)
-    assert hook.last_error is caught.value
+    caught = raised(deltawire.DeltawireError, train_step, model, rank, 1)
+    assert hook.last_error is caught
     hook.close()
     model.one.requires_grad_(False)
     loss_of(model, rank, 1)  # a closed hook minds nothing
-    return caught.value.code, str(caught.value)
+    return caught.code, str(caught)
 
 
 def test_a_layer_that_came_after_register_is_named(of_four):

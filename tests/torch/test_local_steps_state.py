@@ -8,6 +8,7 @@ from deltawire.torch.local import state as local_state
 from local_rounds import changed, flat_of, saved, train
 from models import Net, fingerprint
 from ranks import results
+from refusals import raised
 
 SPECS = ["sbc:p=5%", "3lc:s=1.5", "direct(fp32)"]
 
@@ -145,9 +146,7 @@ def fail_and_recover(rank, world_size, report, spec):
         with torch.no_grad():
             model.layers[2][0].weight[3, 4] = float("nan")
     local = {n: p.detach().clone() for n, p in model.named_parameters()}
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        trainer.exchange()
-    error = caught.value
+    error = raised(deltawire.DeltawireError, trainer.exchange)
     assert trainer.closed and trainer.last_error is not None
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter.nan_to_num(), local[name].nan_to_num()), "not the local values"
@@ -157,9 +156,8 @@ def fail_and_recover(rank, world_size, report, spec):
     for name, tensor in kept["reference"].items():
         assert torch.equal(state["reference"][name], tensor)
     for again in (trainer.step, trainer.exchange, lambda: trainer.load_state_dict(kept_state)):
-        with pytest.raises(deltawire.DeltawireError, match="closed") as refused:
-            again()
-        assert refused.value.code == "State" and refused.value.suspect == 1
+        refused = raised(deltawire.DeltawireError, again, match="closed")
+        assert refused.code == "State" and refused.suspect == 1
 
     model, optimizer, trainer = make(spec)
     state["parameters"] = kept["parameters"]

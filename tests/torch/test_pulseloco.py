@@ -9,6 +9,7 @@ import torch
 from local_rounds import NESTEROV, Waiting, changed, flat_of, follow, network, trained
 from models import fingerprint
 from ranks import results
+from refusals import raised
 
 STEPS, ROUNDS = 3, 4
 
@@ -93,9 +94,7 @@ def restored(rank, world_size, report):
         changed(saved, rank, without=("held",)),
         changed(saved, rank, held={**held, "0.weight": torch.zeros(3)}),
     ):
-        with pytest.raises(deltawire.DeltawireError) as caught:
-            trainer.load_state_dict(state)
-        refused.append(str(caught.value))
+        refused.append(str(raised(deltawire.DeltawireError, trainer.load_state_dict, state)))
         inner, trainer = trainer_of(model, overlap=2)
     with pytest.raises(deltawire.DeltawireError) as caught:
         trainer_of(model, spec="threshold:t=1e-12,positions=auto")[1].load_state_dict(saved)
@@ -136,9 +135,8 @@ def other_recipes(rank, world_size, report):
         trainer_of(network(50), spec="pulseloco" if rank else "threshold:t=1e-12,positions=auto")
     texts.append(str(caught.value))
     for spec in ("pulseloco:t=1", "dims>=2: pulseloco, rest fp32"):
-        with pytest.raises(deltawire.InvalidArgumentError) as caught:
-            trainer_of(network(50), spec=spec)
-        texts.append(str(caught.value))
+        caught = raised(deltawire.InvalidArgumentError, trainer_of, network(50), spec=spec)
+        texts.append(str(caught))
     return texts
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from models import Net, train_step, wrapped
 from ports import kept_ports, number_of
 from ranks import attempted, results, started
+from refusals import raised
 
 SECRET = "correct horse battery staple"
 
@@ -104,10 +105,9 @@ def with_text(text):
     ],
 )
 def test_what_is_no_offer_is_refused(data):
-    with pytest.raises(DeltawireError, match="rank 3 sent") as caught:
-        bootstrap.unpacked(data, 3)
-    assert (caught.value.code, caught.value.suspect) == ("Corrupt", 3)
-    assert str(caught.value).isprintable()
+    caught = raised(DeltawireError, bootstrap.unpacked, data, 3, match="rank 3 sent")
+    assert (caught.code, caught.suspect) == ("Corrupt", 3)
+    assert str(caught).isprintable()
 
 
 def test_fields_of_a_later_version_are_no_harm():
@@ -232,9 +232,8 @@ def test_without_the_secret_the_gather_does_not_give_the_token():
 
 @pytest.mark.parametrize("bad", ["short", b"x" * 15, 16 * [1], 12345678901234567890])
 def test_a_bad_secret_is_refused(bad):
-    with pytest.raises(deltawire.InvalidArgumentError, match="16 bytes") as caught:
-        arguments.secret(bad)
-    assert "short" not in str(caught.value), "a secret has no place in a message"
+    caught = raised(deltawire.InvalidArgumentError, arguments.secret, bad, match="16 bytes")
+    assert "short" not in str(caught), "a secret has no place in a message"
 
 
 def test_the_environment_gives_secret_and_port(monkeypatch):

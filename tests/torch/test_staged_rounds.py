@@ -16,6 +16,7 @@ from host_twin import LIBRARY, HostTwin
 from local_rounds import flat_of
 from models import Net, fingerprint
 from ranks import results
+from refusals import raised
 from watched import Watched
 
 STEPS = 4
@@ -98,12 +99,9 @@ def test_rounds_that_a_device_codes_are_the_same():
 def refused(rank, world_size, report):
     texts = []
     for spec, twins in (("3lc with clip=1,decay=0.9", HostTwin), ("int8", True)):
-        with pytest.raises(deltawire.InvalidArgumentError) as caught:
-            made(spec, twins=twins)
-        texts.append(str(caught.value))
-    with pytest.raises(DeltawireError, match="coder") as caught:
-        made("int8", twins=HostTwin if rank else False)
-    return [*texts, caught.value.code]
+        texts.append(str(raised(deltawire.InvalidArgumentError, made, spec, twins=twins)))
+    caught = raised(DeltawireError, made, "int8", twins=HostTwin if rank else False, match="coder")
+    return [*texts, caught.code]
 
 
 @pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from models import Net, backward, batch, train_step, train_steps, wrapped
 from ranks import AT_ONCE, results, started, wait_for_training
+from refusals import raised
 
 BAD_STEP = 3  # DDP cuts its buckets anew after the first, and a static graph is known then
 UNUSED = {"find_unused_parameters": True}
@@ -33,12 +34,11 @@ def nan_on_one(rank, world_size, report):
         x, y = batch(rank, BAD_STEP)
         with pytest.raises(deltawire.DeltawireError) as caught:
             ((model(x) - y).square().mean() * (float("nan") if rank == 1 else 1.0)).backward()
-        with pytest.raises(deltawire.DeltawireError) as again:
-            model(x)
+        again = raised(deltawire.DeltawireError, model, x)
         with torch.no_grad():
             model(x)  # is nobody's concern
         error = caught.value
-        assert again.value is error is hook.last_error
+        assert again is error is hook.last_error
         seen[way] = (error.code, error.suspect, str(error), hook.metrics()["steps"])
         hook.close()
     return seen
@@ -63,14 +63,13 @@ def outside_of_backward(rank, world_size, report):
             x, y = batch(rank, step)
             model.zero_grad()
             ((model(x) - y).square().mean() * (float("nan") if step == 2 else 1.0)).backward()
-    with pytest.raises(deltawire.DeltawireError) as again:
-        backward(model, rank, 3)
-    assert again.value is hook.last_error
+    again = raised(deltawire.DeltawireError, backward, model, rank, 3)
+    assert again is hook.last_error
     # DDP doesn't wait for its last all-reduce before the hook: who ended now would break it.
     store = torch.distributed.distributed_c10d._get_default_store()
     store.set(f"rank {rank} has failed", "")
     store.wait([f"rank {each} has failed" for each in range(world_size)])
-    return type(caught.value).__name__, str(caught.value), str(again.value)
+    return type(caught.value).__name__, str(caught.value), str(again)
 
 
 def test_elsewhere_torchs_error_has_the_text_and_the_next_forward_pass_raises_it_typed():

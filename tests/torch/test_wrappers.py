@@ -8,6 +8,7 @@ import pytest
 import torch
 from models import WIDTH, Net, fingerprint, train_step, train_steps, wrapped
 from ranks import results
+from refusals import raised
 from sharded import IS_SUPPORTED
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
@@ -66,9 +67,8 @@ def refuse(rank, world_size, report):
         made = make(Net(), mesh)
         texts = []
         if SAYS[make] is not None:
-            with pytest.raises(TypeError) as error:
-                deltawire.torch.register(made, "fp32")
-            texts.append((type(error.value).__name__, str(error.value)))
+            error = raised(TypeError, deltawire.torch.register, made, "fp32")
+            texts.append((type(error).__name__, str(error)))
         if make is not compiled:
             outer = torch.nn.Sequential(made) if make is not compiled_ddp else made
             with pytest.raises(TypeError) as error:
@@ -113,11 +113,10 @@ def test_a_parameter_that_is_spread_over_ranks_is_named():
 
 def sparse(rank, world_size, report):
     module = torch.nn.Sequential(torch.nn.Embedding(99, 4, sparse=True), torch.nn.Linear(4, 2))
-    with pytest.raises(ValueError) as caught:
-        deltawire.torch.register(DistributedDataParallel(module), "fp32")
+    caught = raised(ValueError, deltawire.torch.register, DistributedDataParallel(module), "fp32")
     module[0].weight.requires_grad_(False)
     deltawire.torch.register(DistributedDataParallel(module), "fp32")
-    return str(caught.value)
+    return str(caught)
 
 
 def test_sparse_gradients_are_refused_with_fp32_and_frozen_ones_are_not():
@@ -182,9 +181,7 @@ def frozen_under_compile(rank, world_size, report):
     hook = deltawire.torch.register(ddp, "fp32")
     train_step(model, rank, 0)
     module[2][0].weight.requires_grad_(False)
-    with pytest.raises(RuntimeError) as caught:
-        train_step(model, rank, 1)
-    return str(caught.value), hook.metrics()["steps"]
+    return str(raised(RuntimeError, train_step, model, rank, 1)), hook.metrics()["steps"]
 
 
 def test_a_compiled_model_notices_frozen_parameters():

@@ -7,6 +7,7 @@ import deltawire
 import numpy as np
 import pytest
 from made_up import LOSSLESS, same_bits
+from refusals import raised
 
 
 def refused(folder, code: str, said: str = ".") -> None:
@@ -79,10 +80,9 @@ def test_a_page_that_breaks_a_rule_is_refused_at_once(folder, name):
     page = json.loads((folder / "trace.json").read_text())
     change(page)
     (folder / "trace.json").write_text(json.dumps(page))
-    with pytest.raises(deltawire.DeltawireError, match=said) as caught:
-        deltawire.read_trace(folder)
-    assert caught.value.code == "Corrupt"
-    assert "trace.json" in str(caught.value)
+    caught = raised(deltawire.DeltawireError, deltawire.read_trace, folder, match=said)
+    assert caught.code == "Corrupt"
+    assert "trace.json" in str(caught)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,8 @@ def test_another_format_is_refused_by_name_and_unknown_fields_are_not(folder):
     page["format"] = 2
     (folder / "trace.json").write_text(json.dumps(page))
     refused_code = "UnsupportedVersion"
-    with pytest.raises(deltawire.DeltawireError, match="format 2") as caught:
-        deltawire.read_trace(folder)
-    assert caught.value.code == refused_code
+    caught = raised(deltawire.DeltawireError, deltawire.read_trace, folder, match="format 2")
+    assert caught.code == refused_code
 
 
 @pytest.mark.parametrize(
@@ -203,11 +202,10 @@ def test_a_broken_array_is_refused_with_its_name(folder, name):
     file, damage, code = BROKEN_ARRAYS[name]
     damage(folder / "000003" / file)
     trace = deltawire.read_trace(folder)
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        trace.load(3)
-    assert caught.value.code == code, caught.value
+    caught = raised(deltawire.DeltawireError, trace.load, 3)
+    assert caught.code == code, caught
     name_of_file = "2.npy" if name == "values of other pairs" else file
-    assert name_of_file in str(caught.value)
+    assert name_of_file in str(caught)
     assert trace.load(20).number == 20
 
 

@@ -13,6 +13,7 @@ from deltawire.weights.store.stored_model import (
     read_model,
     read_patches,
 )
+from refusals import raised
 
 from tests.weight_store.store_models import HEAD, metadata_of, publish_versions, small_model
 
@@ -102,9 +103,7 @@ def tensor(begin: int, end: int, shape=None, dtype: str = "U8") -> dict:
 )
 def test_files_that_break_a_rule(data: np.ndarray, code: str) -> None:
     """src/model has all rules; they arrive with their codes."""
-    with pytest.raises(DeltawireError) as refused:
-        read_model("file\n", data)
-    assert refused.value.code == code
+    assert raised(DeltawireError, read_model, "file\n", data).code == code
 
 
 @pytest.mark.parametrize(
@@ -124,6 +123,5 @@ def test_patch_files_that_break_a_rule(metadata: dict, names: list[str], code: s
 
 def test_names_are_not_printed_raw() -> None:
     """A name from a file can't bring its own lines into a message."""
-    with pytest.raises(DeltawireError) as refused:
-        read_model("it", of({"a\n\x1b[2J": 1}))
-    assert "\n" not in str(refused.value) and "\x1b" not in str(refused.value)
+    refused = raised(DeltawireError, read_model, "it", of({"a\n\x1b[2J": 1}))
+    assert "\n" not in str(refused) and "\x1b" not in str(refused)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from deltawire import DeltawireError, weight_store
+from refusals import raised
 
 from tests.weight_store.store_models import (
     bits_of,
@@ -41,9 +42,7 @@ def test_a_damaged_manifest(tmp_path, text: bytes) -> None:
     flipped = manifest.read_bytes().replace(b'"version":1', b'"version":2')
     for damaged in (text, flipped):
         manifest.write_bytes(damaged)
-        with pytest.raises(DeltawireError, match="is no manifest") as refused:
-            store.latest()
-        assert refused.value.code == "Corrupt"
+        assert raised(DeltawireError, store.latest, match="is no manifest").code == "Corrupt"
         with pytest.raises(DeltawireError, match="is no manifest"):
             store.publish(small_model(), 7)
         assert manifest.read_bytes() == damaged and len(stored_names(str(tmp_path))) == 2

@@ -6,13 +6,18 @@
 #include <bit>
 #include <cassert>
 #include <cstddef>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "deltawire/optimizer.h"
+#include "deltawire/optimizer_rules.h"
 #include "server/part_server.h"
 #include "server/saved_state.h"
 #include "server/served_model.h"
+#include "server/served_rules.h"
 
 namespace deltawire {
 
@@ -35,6 +40,31 @@ Result<SavedPart> read_part(StateReader& reader, const PartServer& part) {
 }
 
 }  // namespace
+
+Result<ServerOptions> fitted_to(ServerOptions options, int world_size) {
+  RETURN_IF_ERROR(check_options(options, world_size));
+  if (options.rules_of.empty()) return options;
+  ASSIGN_OR_RETURN(const OptimizerSettings settings, parse_optimizer(options.rules_of));
+  for (std::string* const codecs : {&options.push, &options.pull}) {
+    ASSIGN_OR_RETURN(const Spec spec, ServedRules::spec_of(*codecs));
+    ASSIGN_OR_RETURN(Spec fits, fitted_to(spec, OptimizerTraits::of(settings), world_size));
+    *codecs = std::move(fits.codecs);
+  }
+  return options;
+}
+
+Result<std::vector<std::string>> server_warnings(std::string_view optimizer, const ServerOptions& options) {
+  ASSIGN_OR_RETURN(const auto settings, parse_optimizer(optimizer));
+  ASSIGN_OR_RETURN(const auto push, ServedRules::spec_of(options.push));
+  const auto traits = OptimizerTraits::of(settings);
+  const bool rules_apply = !options.rules_of.empty();
+  std::vector<std::string> texts = optimizer_warnings(push, traits, OptimizerPlace::kServer, rules_apply);
+  for (const SpecRule& rule : push.rules) {
+    const OptimizerRule found = optimizer_rule(rule, traits, OptimizerPlace::kServer);
+    if (rules_apply && !found.remark.empty()) texts.push_back(found.remark);
+  }
+  return texts;
+}
 
 class Server final : public ParameterServer {
  public:

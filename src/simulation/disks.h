@@ -5,23 +5,36 @@
 // Thread rule: one thread, from beginning to end.
 #pragma once
 
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/types.h>
 
 #include "deltawire/tensor.h"
 #include "simulation/dice.h"
 
 namespace deltawire::simulation {
+
+// As a call of the system that fails.
+inline int fail_with(int error) noexcept {
+  errno = error;
+  return -1;
+}
 
 // Where a disk without room says so. What is written before stays.
 enum class NoRoom : std::uint8_t { kNowhere, kWrite, kFlush, kClose };
@@ -30,7 +43,8 @@ class Disks {
  public:
   static constexpr int kFirstDescriptor = 1 << 28;
 
-  Disks(std::uint64_t seed, int machines);
+  Disks(std::uint64_t seed, int machines) : dice_(seed, 12), disks_(static_cast<std::size_t>(machines)) {}
+
   Disks(const Disks&) = delete;
   Disks& operator=(const Disks&) = delete;
 
@@ -64,32 +78,166 @@ class Disks {
   // From now on the disk says that it flushes, and does not.
   void lie(int machine) noexcept { at(machine).lies = true; }
   bool lies(int machine) const noexcept { return disks_[static_cast<std::size_t>(machine)].lies; }
-  // What was not flushed is there, or not, or in part. Afterwards the disk is in order.
-  void lose_power(int machine);
+  // What was not flushed is there, or not, or in part: no order between changes of a folder is promised.
+  // Afterwards the disk is in order.
+  void lose_power(int machine) {
+    Disk& disk = at(machine);
+    for (const Change& change : disk.changes) {
+      if (dice_.one_in(2)) apply(disk.flushed, change);
+    }
+    for (const auto& [name, file] : disk.flushed) tear(*file);
+    disk.names = disk.flushed;
+    disk.changes.clear();
+    disk.no_room = NoRoom::kNowhere;
+    disk.lies = false;
+  }
+
   // The disk has flushed all that it said, and is in order.
-  void come_true(int machine);
+  void come_true(int machine) {
+    Disk& disk = at(machine);
+    if (!disk.lies) return;
+    for (const Change& change : std::exchange(disk.changes, {})) apply(disk.flushed, change);
+    for (const auto& [name, file] : disk.flushed) file->flushed = file->bytes.size();
+    disk.lies = false;
+  }
 
   // The files in a machine's folder.
-  std::vector<std::string> names(int machine) const;
+  std::vector<std::string> names(int machine) const {
+    std::vector<std::string> all;
+    for (const auto& [name, file] : disks_[static_cast<std::size_t>(machine)].names) all.push_back(name);
+    return all;
+  }
+
   // Descriptors that are not closed.
-  std::size_t open_count() const noexcept;
+  std::size_t open_count() const noexcept {
+    return static_cast<std::size_t>(std::ranges::count_if(open_, &Open::is_open));
+  }
 
   // As the system's calls: -1 or nullptr with errno set where they fail.
-  int open(std::string_view path, int flags);
-  int create(char* pattern);  // mkostemp
-  int duplicate(int fd);
-  int close(int fd);
-  ssize_t write(int fd, Bytes bytes);
-  ssize_t read(int fd, MutBytes into, std::uint64_t offset);
-  off_t size(int fd) const noexcept;
-  int flush(int fd);
-  int rename(std::string_view from, std::string_view to);
-  int unlink(std::string_view path);
-  DIR* open_folder(std::string_view path);
-  static dirent* next_name(DIR* folder) noexcept;
-  static int close_folder(DIR* folder) noexcept;
+  int open(std::string_view path, int flags) {
+    const int machine = machine_of(path);
+    if (!passes(machine)) return -1;
+    if ((flags & O_DIRECTORY) != 0) return add({machine, nullptr});
+    const auto found = at(machine).names.find(name_of(path));
+    return found == at(machine).names.end() ? fail_with(ENOENT) : add({machine, found->second});
+  }
+
+  // mkostemp
+  int create(char* pattern) {
+    const int machine = machine_of(pattern);
+    if (!passes(machine)) return -1;
+    Disk& disk = at(machine);
+    if (disk.no_room == NoRoom::kWrite && dice_.one_in(4)) return fail_with(ENOSPC);
+    for (char* letter = pattern + std::strlen(pattern) - 6; *letter != '\0'; ++letter) {
+      *letter = static_cast<char>('a' + dice_.below(26));
+    }
+    auto file = std::make_shared<File>();
+    change(disk, {std::string(name_of(pattern)), file, {}});
+    return add({machine, std::move(file)});
+  }
+
+  int duplicate(int fd) {
+    if (!passes(of(fd).machine)) return -1;
+    Open copy = of(fd);
+    copy.is_duplicate = true;
+    return add(std::move(copy));
+  }
+
+  // A process that dies closes all that it has.
+  int close(int fd) {
+    assert(of(fd).is_open);
+    Open& open = of(fd);
+    open.is_open = false;
+    if (!passes(open.machine)) return -1;
+    return open.is_duplicate && at(open.machine).no_room == NoRoom::kClose ? fail_with(EDQUOT) : 0;
+  }
+
+  ssize_t write(int fd, Bytes bytes) {
+    Open& open = of(fd);
+    if (!passes(open.machine)) return -1;
+    std::size_t count = bytes.size();
+    if (at(open.machine).no_room == NoRoom::kWrite) {
+      if (count == 0 || dice_.one_in(2)) return fail_with(ENOSPC);
+      count = dice_.below(count);
+      if (count == 0) return fail_with(ENOSPC);
+    }
+    open.file->bytes.insert(open.file->bytes.end(), bytes.begin(),
+                            bytes.begin() + static_cast<std::ptrdiff_t>(count));
+    return static_cast<ssize_t>(count);
+  }
+
+  ssize_t read(int fd, MutBytes into, std::uint64_t offset) {
+    const Open& open = of(fd);
+    if (!passes(open.machine)) return -1;
+    const std::vector<std::byte>& bytes = open.file->bytes;
+    const std::size_t first = std::min<std::size_t>(offset, bytes.size());
+    const std::size_t count = std::min(into.size(), bytes.size() - first);
+    if (count > 0) std::memcpy(into.data(), bytes.data() + first, count);
+    return static_cast<ssize_t>(count);
+  }
+
+  off_t size(int fd) const noexcept {
+    const Open& open = of(fd);
+    return open.file == nullptr ? 0 : static_cast<off_t>(open.file->bytes.size());
+  }
+
+  int flush(int fd) {
+    const Open& open = of(fd);
+    if (!passes(open.machine)) return -1;
+    Disk& disk = at(open.machine);
+    if (open.file != nullptr && disk.no_room == NoRoom::kFlush) return fail_with(ENOSPC);
+    if (disk.lies) return 0;
+    if (open.file != nullptr) {
+      open.file->flushed = open.file->bytes.size();
+    } else {
+      for (const Change& change : std::exchange(disk.changes, {})) apply(disk.flushed, change);
+    }
+    return 0;
+  }
+
+  int rename(std::string_view from, std::string_view to) {
+    const int machine = machine_of(from);
+    if (!passes(machine)) return -1;
+    Disk& disk = at(machine);
+    const auto found = disk.names.find(name_of(from));
+    if (found == disk.names.end()) return fail_with(ENOENT);
+    change(disk, {std::string(name_of(to)), found->second, found->first});
+    return 0;
+  }
+
+  int unlink(std::string_view path) {
+    const int machine = machine_of(path);
+    if (!passes(machine)) return -1;
+    Disk& disk = at(machine);
+    if (!disk.names.contains(name_of(path))) return fail_with(ENOENT);
+    change(disk, {std::string(name_of(path)), nullptr, {}});
+    return 0;
+  }
+
+  DIR* open_folder(std::string_view path) {
+    const int machine = machine_of(path);
+    if (!passes(machine)) return nullptr;
+    return reinterpret_cast<DIR*>(new Listing{names(machine)});
+  }
+
+  static dirent* next_name(DIR* folder) noexcept {
+    assert(folder != nullptr);
+    auto& listing = *reinterpret_cast<Listing*>(folder);
+    if (listing.next == listing.names.size()) return nullptr;
+    const std::string& name = listing.names[listing.next++];
+    name.copy(listing.entry.d_name, sizeof listing.entry.d_name - 1);
+    listing.entry.d_name[name.size()] = '\0';
+    return &listing.entry;
+  }
+
+  static int close_folder(DIR* folder) noexcept {
+    delete reinterpret_cast<Listing*>(folder);
+    return 0;
+  }
 
  private:
+  static std::string_view name_of(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
   static constexpr std::string_view kRoot = "/simulated-disks/";
 
   struct File {
@@ -116,17 +264,59 @@ class Disks {
     bool is_open = true;
     bool is_duplicate = false;
   };
-  struct Listing;
+  // What opendir() returns.
+  struct Listing {
+    std::vector<std::string> names;
+    std::size_t next = 0;
+    dirent entry{};
+  };
 
   Disk& at(int machine) noexcept { return disks_[static_cast<std::size_t>(machine)]; }
   Open& of(int fd) noexcept { return open_[static_cast<std::size_t>(fd - kFirstDescriptor)]; }
   const Open& of(int fd) const noexcept { return open_[static_cast<std::size_t>(fd - kFirstDescriptor)]; }
-  static int machine_of(std::string_view path);
-  bool passes(int machine);
-  void change(Disk& disk, Change made);
-  static void apply(Names& names, const Change& change);
-  void tear(File& file);
-  int add(Open open);
+  static int machine_of(std::string_view path) {
+    int machine = 0;
+    (void)std::from_chars(path.data() + kRoot.size(), path.data() + path.size(), machine);
+    return machine;
+  }
+
+  bool passes(int machine) {
+    if (!pass_ || pass_(machine)) return true;
+    errno = EIO;
+    return false;
+  }
+
+  void change(Disk& disk, Change made) {
+    apply(disk.names, made);
+    disk.changes.push_back(std::move(made));
+  }
+
+  static void apply(Names& names, const Change& change) {
+    if (!change.removed.empty()) names.erase(change.removed);
+    if (change.file == nullptr) {
+      names.erase(change.name);
+    } else {
+      names[change.name] = change.file;
+    }
+  }
+
+  // A file may be longer than what was written of it: then the rest is anything.
+  void tear(File& file) {
+    assert(file.flushed <= file.bytes.size());
+    const std::size_t loose = file.bytes.size() - file.flushed;
+    const std::size_t kept = file.flushed + (loose == 0 || dice_.one_in(2) ? loose : dice_.below(loose));
+    if (dice_.one_in(2)) {
+      file.bytes.resize(kept);
+    } else {
+      std::fill(file.bytes.begin() + static_cast<std::ptrdiff_t>(kept), file.bytes.end(), std::byte{});
+    }
+    file.flushed = file.bytes.size();
+  }
+
+  int add(Open open) {
+    open_.push_back(std::move(open));
+    return kFirstDescriptor + static_cast<int>(open_.size()) - 1;
+  }
 
   static inline constinit Disks* current_ = nullptr;
 

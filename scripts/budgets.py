@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 140_964,
-    "library (src, include, python), lines": 109_284,
-    "library, files": 678,
+    "product code, lines": 140_560,
+    "library (src, include, python), lines": 108_962,
+    "library, files": 669,
     "of it python, lines": 31_570,
-    "lab, lines": 11_163,
-    "tests without golden files and traces, lines": 102_665,
-    "files tracked": 3_282,
+    "lab, lines": 11_156,
+    "tests without golden files and traces, lines": 102_369,
+    "files tracked": 3_270,
 }
 
 

@@ -108,7 +108,7 @@ class PartWorker {
                           "; load states of the same step on all servers",
                       part().server);
     }
-    RETURN_IF_ERROR(replace(pull->body, step));
+    RETURN_IF_ERROR(take(Way::kModel, pull->body, step));
     lines_.change_scales({}, held_);
     steps_ = pushes_ = step;
     post();
@@ -164,17 +164,10 @@ class PartWorker {
     const Result<PullHead> pull = read_pull(Bytes(memory_).first(bytes));
     if (!pull) return blame(part().server, "a pull", pull.error());
     if (pull->kind == PullKind::kWhole) {
-      RETURN_IF_ERROR(replace(pull->body, steps_ + pull->steps()));
+      RETURN_IF_ERROR(take(Way::kModel, pull->body, steps_ + pull->steps()));
       ++run_.counts.whole_models;
     } else {
-      const Named whole = named(values_);
-      const Result<Bytes> change = lines_.take_scales(pull->body, steps_ + 1, part().server, *channel_);
-      const Status added =
-          !change ? tl::unexpected<Error>(change.error())
-                  : run_.pull->decode(*change, std::span(&whole, 1),
-                                      run_.model.message(number_, Way::kPull, steps_, part().server),
-                                      Into::kAccumulate, 1.0F);
-      if (!added) return blame(part().server, "a pull", added.error());
+      RETURN_IF_ERROR(take(Way::kPull, pull->body, steps_ + 1));
     }
     for (std::uint64_t at = 0; at < pull->steps(); ++at) {
       RETURN_IF_ERROR(settle(steps_ + at, pull->verdict(at), deadline));
@@ -272,15 +265,19 @@ class PartWorker {
     push.send = run_.transport.post_send(part().server, run_.model.tag(number_, Way::kPush), all);
   }
 
-  Status replace(Bytes body, std::uint64_t version) {
+  // A change of the values, by way of kPull, or all of them, by way of kModel, which make `version`: their
+  // scales lead `body`.
+  Status take(Way way, Bytes body, std::uint64_t version) {
+    const bool is_change = way == Way::kPull;
+    const MessageId id = run_.model.message(number_, way, is_change ? version - 1 : version, part().server);
     const Named whole = named(values_);
-    const Result<Bytes> model = lines_.take_scales(body, version, part().server, *channel_);
-    const Status fetched =
-        !model ? tl::unexpected<Error>(model.error())
-               : run_.whole->decode(*model, std::span(&whole, 1),
-                                    run_.model.message(number_, Way::kModel, version, part().server),
-                                    Into::kOverwrite, 1.0F);
-    if (!fetched) return blame(part().server, "the model", fetched.error());
+    const auto decode = [&](Bytes message) {
+      Channel& channel = is_change ? *run_.pull : *run_.whole;
+      return channel.decode(message, std::span(&whole, 1), id,
+                            is_change ? Into::kAccumulate : Into::kOverwrite, 1.0F);
+    };
+    const Status taken = lines_.take_scales(body, version, part().server, *channel_).and_then(decode);
+    if (!taken) return blame(part().server, is_change ? "a pull" : "the model", taken.error());
     return {};
   }
 

@@ -24,10 +24,10 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 140_560,
-    "library (src, include, python), lines": 108_962,
+    "product code, lines": 140_555,
+    "library (src, include, python), lines": 108_957,
     "library, files": 669,
-    "of it python, lines": 31_570,
+    "of it python, lines": 31_569,
     "lab, lines": 11_156,
     "tests without golden files and traces, lines": 102_369,
     "files tracked": 3_270,

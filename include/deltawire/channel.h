@@ -45,7 +45,7 @@ struct ChannelOptions {
   bool means = false;   // true: the parts are means of gradients to which clip, momentum, masking and decay
                         // were already applied; of the rules' "with" only pull_decay has an effect here.
                         // Each is coded by its codec's mean_spec()
-  bool forgets = true;  // false: nor has pull_decay, as of changes of a model, of which nothing may be lost
+  bool forgets = true;  // false: no pull_decay either, for parts that are changes of a model: all must arrive
   std::uint64_t seed = 0;     // for codecs that draw random numbers; receivers don't need it
   bool measure_flow = false;  // for flow(): a measured step allocates and frees 4 bytes for each element
   bool bare_parts = true;     // false: received messages have values of all parts (files)

@@ -32,7 +32,6 @@ namespace deltawire::python {
 namespace {
 
 using FloatsIn = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using FloatsInPlace = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // A connected rank, alone with the other ranks' ends. Any thread may abort; the last user destroys it.
 class Connection {

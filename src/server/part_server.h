@@ -90,6 +90,7 @@ class PartServer {
 
   // A step: collect() until it says true, average() until it does, change(). When all parts have made it,
   // commit().
+
   // Reads what has come. True: the part has pushes enough.
   Result<bool> collect() {
     for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {

@@ -68,9 +68,8 @@ class Sockets {
   static bool owns(int fd) noexcept { return fd >= kFirstDescriptor && fd < Disks::kFirstDescriptor; }
   int machine_of(int process) noexcept { return process % network_.machines(); }
 
-  // As the system's calls; where these can fail, -1 with errno set.
-  // The registry of descriptors is locked in calls that make and close some: no thread may be interrupted
-  // there.
+  // As the system's calls; where these can fail, -1 with errno set. The registry of descriptors is locked in
+  // calls that make and close some: no thread may be interrupted there.
   int open(bool watches = false) {
     const int fd = add(scheduler_.process());
     if (watches) at(fd).state = State::kWatches;

@@ -92,9 +92,8 @@ class FailureJudge {
     announcer_.ask(peer);
   }
 
-  // Time for that is over. A peer that has left may be silent for longer.
-  // Who answers lives, and its data connection alone was cut. Who does not may have left in good order, or is
-  // frozen; whoever waits for it has a deadline.
+  // Time for that is over. Who answers lives, and its data connection alone was cut. Who does not may have
+  // left in good order, and be silent for longer, or is frozen; whoever waits for it has a deadline.
   void judge_silence(Peer& peer, Deadline now) {
     if (peer.stream_error != 0 || peer.heard_at >= peer.silent_since)
       return blame_broken(peer, peer.stream_error);
